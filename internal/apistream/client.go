@@ -107,7 +107,7 @@ func (c *Client) Watch(ctx context.Context, r Resource, o metav1.ListOptions, de
 	o.Watch = true
 	var asked atomic.Pointer[time.Time]
 	ask := func() { asked.Store(new(time.Now())) }
-	ask() // for a transport without a trace
+	ask() // in case the transport does not call GotConn
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { ask() }})
 	ctx, cancel := context.WithCancel(ctx)
 	body, err := c.open(ctx, r, o)

@@ -22,20 +22,21 @@ func TestARefusedConnectionIsInterruptible(t *testing.T) {
 	refused := &url.Error{Op: "Get", URL: "https://example.com", Err: syscall.ECONNREFUSED}
 	lists := metav1.ListOptions{SendInitialEvents: new(true)}
 	if got := interruptible(lists, refused); utilnet.IsConnectionRefused(got) || got.Error() != refused.Error() {
-		t.Errorf("a watch that lists: got %v, want the text only", got)
+		t.Errorf("a watch that begins with a list: got %v, want another error with the same text", got)
 	}
 	if got := interruptible(metav1.ListOptions{}, refused); !utilnet.IsConnectionRefused(got) {
-		t.Errorf("a watch that goes on: got %v, want what it was", got)
+		t.Errorf("a resumed watch: got %v, want the original error", got)
 	}
 	busy := apierrors.NewTooManyRequests("busy", 1)
 	if got := interruptible(lists, busy); !apierrors.IsTooManyRequests(got) {
-		t.Errorf("another failure: got %v, want what it was", got)
+		t.Errorf("another error: got %v, want the original error", got)
 	}
 }
 
-// TestWhenAWatchWasAsked verifies that a watch counts as requested when the request that succeeded was
-// sent. The API server ends the watch when the timeout has passed since that request. In an earlier
-// version, a watch that ended early could seem to end at its timeout, if earlier requests had failed.
+// TestWhenAWatchWasAsked verifies that a watch counts as requested when its successful request was sent, not
+// when an earlier, failed request was sent. The API server measures the timeout of the watch from the
+// successful request. In an earlier version, a watch that ended early could seem to end at its timeout after
+// such a failure.
 func TestWhenAWatchWasAsked(t *testing.T) {
 	var refused time.Time
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -52,7 +53,7 @@ func TestWhenAWatchWasAsked(t *testing.T) {
 	}
 	w, err := c.Watch(t.Context(), Resource{}, metav1.ListOptions{}, takeText, func(asked time.Time) {
 		if !asked.After(refused) {
-			t.Errorf("asked %s before it was refused", refused.Sub(asked))
+			t.Errorf("the request counts as sent %s before the refusal of an earlier one", refused.Sub(asked))
 		}
 	}, func(watch.Event) {})
 	if err != nil || refused.IsZero() {

@@ -23,7 +23,7 @@ type window struct {
 	b    []byte
 	from int // end of the used bytes
 	to   int // end of the read bytes
-	max  int // maximum number of unused bytes, in which an incomplete object must fit
+	max  int // maximum number of unused bytes; an incomplete object must fit into them
 
 	first  []byte  // the buffer of a waiting stream, firstSize bytes
 	shared *[]byte // b, if b comes from the pool windows; otherwise nil
@@ -93,7 +93,7 @@ func (w *window) use(n int) { w.from += n }
 // frames splits a watch at its newlines. A JSON string cannot contain a newline.
 type frames struct {
 	window
-	searched int       // number of bytes after from that are known to contain no newline
+	searched int       // this many bytes after from contain no newline
 	arrived  time.Time // time of the last read
 }
 

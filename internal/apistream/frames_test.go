@@ -34,7 +34,7 @@ func TestFrameTooLong(t *testing.T) {
 		t.Errorf("read %d bytes", in.n)
 	}
 	if _, err := readList(&endless{}, takeText); !errors.Is(err, jsonscan.ErrSyntax) {
-		t.Errorf("a list of that: %v", err)
+		t.Errorf("a frame without an end, read as a list: %v", err)
 	}
 	if _, err := readList(io.MultiReader(strings.NewReader(`{"items":["`), &endless{}), takeText); !errors.Is(err, errTooLong) {
 		t.Errorf("a list with an endless item: %v", err)

@@ -121,8 +121,8 @@ func TestBus(t *testing.T) {
 	}
 }
 
-// TestNoSuchFlag verifies that a part that took too long doesn't name the flag --timeout, which 'forwarder
-// bundle' doesn't have.
+// TestNoSuchFlag verifies that the error of a part that took too long doesn't name the flag --timeout, which
+// 'forwarder bundle' doesn't have.
 func TestNoSuchFlag(t *testing.T) {
 	late := &deadline.Error{Timeout: time.Second, Err: context.DeadlineExceeded}
 	got := collect(t.Context(), part{name: "heap", collect: func(context.Context) ([]file, error) { return nil, late }})

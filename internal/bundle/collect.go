@@ -20,7 +20,7 @@ import (
 // Collector collects a bundle from a running forwarder and from the bus.
 type Collector struct {
 	Forwarder *client.Client
-	Elsewhere bool          // the command line has the forwarder's address
+	Elsewhere bool          // the command line names the forwarder's address, so the settings may not be the forwarder's
 	Settings  config.Config // of this environment
 	NoLogs    bool          // leave out the log
 	Timeout   time.Duration // limit for the inspection of the bus
@@ -76,8 +76,8 @@ func statusFiles(d status.Document) ([]file, error) {
 	return files, nil
 }
 
-// bus returns the part that inspects the stream or the topics with the settings of this environment.
-// It skips the part if there is neither, or if these settings can't be those of the forwarder's bus.
+// bus returns the part that inspects the stream or the topics with the settings of this environment. It skips
+// the part if the sink is stdout, or if these settings can't be those of the forwarder's bus.
 func (c Collector) bus(d status.Document) part {
 	p, cfg := part{name: "bus"}, c.Settings
 	cfg.Event.ClusterName = cmp.Or(d.Cluster, cfg.Event.ClusterName, "unknown")

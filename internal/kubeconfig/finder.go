@@ -1,10 +1,10 @@
 // Package kubeconfig finds the API server that the settings name, and the credentials for it.
 //
-// The API server is that of KUBECONFIG, of the user's default kubeconfig, or, in a pod, of the
-// service account. If the settings have a source of several clusters, they also name one of these
-// clusters, and the API server is the one of that cluster. No error and no address contains a
-// password of the kubeconfig. The package connects to nothing but the management cluster of Cluster
-// API, and does not know whether a server accepts the credentials.
+// The API server comes from KUBECONFIG, from the user's default kubeconfig, or, in a pod, from the service
+// account. If the settings have a source of several clusters, they also name one cluster of the source, and
+// the API server is that cluster's. No error and no address contains a password from the kubeconfig. The
+// package connects only to the management cluster of Cluster API. It does not know whether a server accepts
+// the credentials.
 package kubeconfig
 
 import (
@@ -42,7 +42,7 @@ func (f Finder) Config(ctx context.Context) (*rest.Config, error) {
 	return kube, FollowToken(kube, f.Logger)
 }
 
-// Load is like [Finder.Config], but without [FollowToken] for a cluster of the kubeconfig or of the
+// Load is like [Finder.Config], but does not apply [FollowToken] to the cluster of the kubeconfig or of the
 // pod. The configuration for a cluster of a source already follows its token.
 func (f Finder) Load(ctx context.Context) (*rest.Config, error) {
 	if f.Settings.Fleet.Source() != "" {

@@ -164,7 +164,7 @@ func TestLog(t *testing.T) {
 		t.Errorf("the log does not say %s:\n%s", want, text)
 	}
 	if strings.Contains(text, "level=INFO") {
-		t.Errorf("the log speaks of the server's own affairs at level info:\n%s", text)
+		t.Errorf("the log has notices of the server at level info:\n%s", text)
 	}
 }
 

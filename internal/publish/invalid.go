@@ -72,9 +72,9 @@ func short(err error) string {
 	return text
 }
 
-// add remembers a message. known reports whether add already remembers the message. If known is
-// false, full reports whether the message exceeds maxNamed. For the first such message, add logs
-// that further messages are only counted.
+// add remembers a message. known reports whether add already remembers it. full reports whether maxNamed
+// messages were remembered before a new message. For the first such message, add logs that further messages
+// are only counted.
 func (i *Invalid) add(p place) (known, full bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

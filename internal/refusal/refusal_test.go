@@ -35,10 +35,10 @@ func TestExplain(t *testing.T) {
 				t.Errorf("got %q, want %q, and %q in it", got, c.want, c.also)
 			}
 			if !errors.Is(got, c.err) || apierrors.IsForbidden(got) != apierrors.IsForbidden(c.err) || apierrors.IsUnauthorized(got) != apierrors.IsUnauthorized(c.err) {
-				t.Error("the chain is cut")
+				t.Error("the error no longer wraps its cause")
 			}
 			if c.also == "" && strings.Contains(got.Error(), "KUBECONFIG") {
-				t.Errorf("%q has a cure for something else", got)
+				t.Errorf("%q has the fix for another cause", got)
 			}
 		})
 	}

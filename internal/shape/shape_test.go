@@ -37,7 +37,7 @@ func TestFilterErrorsAreCountedAndSaidOnce(t *testing.T) {
 		selects := s.of(r.Resource).Select
 		for _, state := range r.states {
 			if selected, _ := selects(state); !selected {
-				t.Errorf("%s: %v is not sent", r.GroupResource(), state)
+				t.Errorf("%s: %v is not published", r.GroupResource(), state)
 			}
 		}
 	}
@@ -69,7 +69,7 @@ func TestFilterErrorsAreCountedAndSaidOnce(t *testing.T) {
 	}
 	for _, l := range lines {
 		if !strings.Contains(l, "level=WARN") || !strings.Contains(l, "no such field: object.status.phase") || strings.Contains(l, "canary") {
-			t.Errorf("the log says %s, want what part fails and nothing of the object", l)
+			t.Errorf("the log says %s, want the part that fails, without content of the object", l)
 		}
 	}
 }

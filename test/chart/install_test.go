@@ -130,7 +130,7 @@ func (s *apiServer) awaitNoDefinition(t *testing.T, name string) {
 		case apierrors.IsNotFound(err):
 			return nil
 		case err == nil:
-			err = errors.New("it is there")
+			err = errors.New("the definition still exists")
 		}
 		return err
 	})

@@ -112,8 +112,8 @@ var (
 	review     = regexp.MustCompile(`^create (tokenreviews\.authentication|subjectaccessreviews\.authorization)\.k8s\.io$`)
 )
 
-// harmless reports whether a line of [granted] only reads resources other than Secrets or namespaces
-// by name, renews the Lease, or checks the access of a metrics reader.
+// harmless reports whether a line of [granted] allows no more than to read resources other than Secrets, to
+// read namespaces by name, to renew the Lease, or to check the access of a metrics reader.
 func harmless(line string) bool {
 	_, resource, _ := strings.Cut(line, " ")
 	return line == writeLease || namespaces.MatchString(line) || review.MatchString(line) || reads.MatchString(line) && resource != "secrets"

@@ -144,7 +144,7 @@ func TestTwoClustersWithOneName_Slow(t *testing.T) {
 		first.endsReplaced()
 		poll.Try(t, "objects that the new cluster doesn't have are deleted", func(context.Context) error {
 			if events := bus.objects("prod")["only"]; events[len(events)-1].kind != "deleted" {
-				return errors.New("it is there")
+				return errors.New("the object is not deleted on the bus")
 			}
 			return nil
 		})

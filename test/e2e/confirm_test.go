@@ -40,9 +40,9 @@ func (f *forwarder) outlived(all []harness.Received) {
 	f.undecided(20)
 }
 
-// undecided checks the number of decisions that needed a consistent read. While nothing changes, a
-// resync needs at most one, and a resync happens every second. The argument most is the bound for a
-// forwarder that has run for fewer seconds than that.
+// undecided checks the number of decisions that needed a consistent read. While nothing changes, each resync
+// needs at most one, and there is a resync every second. So the bound is the number of seconds since the
+// start of the forwarder, or most if that is greater.
 func (f *forwarder) undecided(most int) {
 	f.t.Helper()
 	most = max(most, int(time.Since(time.Unix(int64(f.metric("process_start_time_seconds")), 0)).Seconds()))

@@ -12,7 +12,7 @@ import (
 
 var (
 	handovers = flag.Int("handover.rounds", 20, "how often the leader is asked to end")
-	kills     = flag.Int("handover.kills", 5, "how often it is killed")
+	kills     = flag.Int("handover.kills", 5, "how often the leader is killed")
 )
 
 // TestHandover measures how long publishing stops when a leader shuts down and when it is killed,
@@ -47,8 +47,8 @@ func TestHandover(t *testing.T) {
 		endLoad()
 		r.settled()
 		r.t.Logf("%d times SIGTERM: ended within %s", len(drained), spread(drained))
-		r.t.Logf("%d times SIGTERM: from that end to the next one's first event %s", len(next), spread(next))
-		r.t.Logf("%d times kill -9, with a lease of 15 s: to the next one's first event %s", len(killed), spread(killed))
+		r.t.Logf("%d times SIGTERM: from the end of the leader to the first event of the next leader: %s", len(next), spread(next))
+		r.t.Logf("%d times kill -9, with a lease of 15 s: from the kill to the first event of the next leader: %s", len(killed), spread(killed))
 	})
 }
 
@@ -65,5 +65,5 @@ func spread(all []time.Duration) string {
 	}
 	slices.Sort(all)
 	round := func(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
-	return fmt.Sprintf("%s at least, %s in half, %s at most", round(all[0]), round(all[len(all)/2]), round(all[len(all)-1]))
+	return fmt.Sprintf("%s minimum, %s median, %s maximum", round(all[0]), round(all[len(all)/2]), round(all[len(all)-1]))
 }

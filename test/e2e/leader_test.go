@@ -213,12 +213,12 @@ func TestLeadershipIsHandedOver_Slow(t *testing.T) {
 		ended := time.Now()
 		r.user.create(configMaps, r.namespace, configMap("late", "1"))
 		r.await("late", "created")
-		r.t.Logf("the leader drained in %s; the next one's first event was seen %s after its end", ended.Sub(asked), time.Since(ended))
+		r.t.Logf("the leader drained in %s, and the first event of the next leader arrived %s after the end of the first", ended.Sub(asked), time.Since(ended))
 		r.all[leader].start().ready()
 		endLoad()
 		r.settled()
 		if leads, err := r.all[leader].leads(r.t.Context()); err != nil || leads {
-			r.t.Errorf("the one that came back leads: %v (%v)", leads, err)
+			r.t.Errorf("the replica that came back leads: %v (%v)", leads, err)
 		}
 	})
 }
@@ -235,7 +235,7 @@ func TestALeaderIsKilled_Slow(t *testing.T) {
 		r.user.delete(configMaps, r.namespace, "gone")
 		r.user.create(configMaps, r.namespace, configMap("late", "1"))
 		r.await("late", "created")
-		r.t.Logf("the next one's first event was seen %s after the kill, with a lease of 15 s", time.Since(killed))
+		r.t.Logf("the first event of the next leader arrived %s after the kill, with a lease of 15 s", time.Since(killed))
 		r.await("gone", "created deleted")
 		r.led(other)
 		r.all[leader].start().ready()
@@ -269,7 +269,7 @@ func TestALeaderThatWakesUp_Slow(t *testing.T) {
 		r.user.label(configMaps, r.namespace, "late", "again")
 		r.await("late", "created updated updated")
 		if got := r.all[leader].PID(); got != pid || !r.all[leader].Running() {
-			r.t.Error("it ended in between")
+			r.t.Error("the former leader has ended")
 		}
 		r.all[other].start().ready()
 		endLoad()
@@ -301,7 +301,7 @@ func TestAnIdleLeaderThatWakesUpAlone_Slow(t *testing.T) {
 		r.user.create(configMaps, r.namespace, configMap("late", "1"))
 		r.await("late", "created")
 		if got := r.all[leader].PID(); got != pid || !r.all[leader].Running() {
-			r.t.Error("it ended in between")
+			r.t.Error("the former leader has ended")
 		}
 		r.all[other].start().ready()
 		r.settled()

@@ -60,8 +60,8 @@ func TestTheBusIsDownUnderChange_Slow(t *testing.T) {
 			sub.end()
 			checkReplicaIn(t, u, sub, configMaps, namespace)
 			sub.checkOrder()
-			// The forwarder may publish a few states before it notices the outage, or while they are
-			// in flight, but fewer than one in ten.
+			// The forwarder may publish a few states before it notices the outage, and a few may be in flight
+			// then. Together these must be fewer than one in ten.
 			if got := sub.total() - before; got > 3*objects {
 				t.Errorf("%d messages for %d objects that changed 10 times", got, objects)
 			}

@@ -208,7 +208,7 @@ subjects: [{kind: ServiceAccount, name: `+forwarderAccount+`, namespace: `+a.nam
 	first, _ := a.uses(token)
 	for _, former := range []boundToken{old, revoked} {
 		if _, last := a.uses(former); last.After(first) {
-			t.Errorf("a former token was still taken at %s, the last one is used since %s", last, first)
+			t.Errorf("a former token was still accepted at %s, and the last one is in use since %s", last, first)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func TestNamespacesChangeLabels_Slow(t *testing.T) {
 			sub := subscribe(t, bus.URL)
 			sub.awaitKinds(a, "snapshot")
 			if got := sub.kinds(b); got != "" {
-				t.Errorf("what is not selected has %q", got)
+				t.Errorf("an unselected object has the events %q", got)
 			}
 
 			u.team(moves, team)
@@ -264,7 +264,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 	f.start().ready()
 	sub := subscribe(t, bus.URL)
 	sub.awaitKinds(subject(configMaps, may, "a"), "snapshot")
-	poll.Try(t, "it says what it may not", func(context.Context) error {
+	poll.Try(t, "the log names the forbidden namespace", func(context.Context) error {
 		for line := range strings.Lines(f.log()) {
 			var said struct{ Msg, Namespace, Err string }
 			if json.Unmarshal([]byte(line), &said) == nil && said.Namespace == mayNot && strings.Contains(said.Err, "may not list it in the namespace") {
@@ -274,10 +274,10 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 		return errors.New("not in the log")
 	})
 	if got := sub.kinds(subject(configMaps, mayNot, "b")); got != "" {
-		t.Errorf("what may not be read has %q", got)
+		t.Errorf("an object in the forbidden namespace has the events %q", got)
 	}
 	if strings.Contains(f.log(), `configmaps is forbidden: User`) {
-		t.Error("it sent a request that it knew to be forbidden")
+		t.Error("the forwarder sent a request that it knew to be forbidden")
 	}
 }
 

@@ -189,7 +189,7 @@ func TestAFilter_Slow(t *testing.T) {
 		f.start().idle()
 		f.stop()
 		if n := bus.count() - before; n != 0 {
-			t.Errorf("%d events of what is not selected, or of a restart with nothing changed", n)
+			t.Errorf("%d events of unselected objects, or of a restart without a change", n)
 		}
 		for name, all := range bus.events() {
 			for _, m := range all {
@@ -274,7 +274,7 @@ func TestTheProjectionChanges_Slow(t *testing.T) {
 		}
 		for _, name := range []string{"plain", "kube-root-ca.crt"} {
 			if got := kindsOf(bus.events()[of(name)]); got != "snapshot" {
-				t.Errorf("%s, of which nothing is left out, has %q", name, got)
+				t.Errorf("%s, which the projection doesn't change, has %q", name, got)
 			}
 		}
 		ids := map[string]bool{}

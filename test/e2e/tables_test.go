@@ -225,7 +225,7 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	}
 	poll.Try(t, "the sample skips what isn't an event of an object", func(context.Context) error {
 		if n := logged("skips"); n != 1+len(wrongData) {
-			return fmt.Errorf("it says so %d times, want %d", n, 1+len(wrongData))
+			return fmt.Errorf("the sample has skipped %d messages, want %d", n, 1+len(wrongData))
 		}
 		return nil
 	})

@@ -6,7 +6,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// held keeps the ports of FreePort in use. Go would release a port that is no longer referenced.
+// held keeps the ports of FreePort in use. The garbage collector would close the socket of an unreferenced
+// port.
 var held struct {
 	sync.Mutex
 	ports []childprocess.Port

@@ -45,7 +45,7 @@ func RecordKafka(address, topic string) (*KafkaRecorder, error) {
 		kgo.RetryBackoffFn(func(int) time.Duration { return interval }), kgo.RequestTimeoutOverhead(requestTimeout),
 		kgo.DialTimeout(requestTimeout), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableFetchSessions(),
-		kgo.RequestRetries(0), // kgo retries a request while its first goroutine still reads it, which is a data race
+		kgo.RequestRetries(0), // a retry would be a data race in kgo, because the goroutine of the first attempt still reads the request
 	}
 	client, err := kgo.NewClient(opts...)
 	if err != nil {

@@ -71,12 +71,12 @@ const (
 	kinds
 )
 
-// kindInfo describes a kind: its weight among the possible actions, and whether it stops when the
-// faults end.
+// kindInfo describes a kind of action. The weight determines how often the kind is chosen from the possible
+// actions.
 type kindInfo struct {
 	name   string
 	weight int
-	fault  bool // progress doesn't need it
+	fault  bool // not needed for progress: it stops when the faults end
 }
 
 var infoOf = [kinds]kindInfo{

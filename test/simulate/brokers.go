@@ -106,9 +106,9 @@ func (l *topicLog[R]) loseRecent(n int, now time.Time) (lost bool) {
 	return len(l.records) < before
 }
 
-// compact removes every record that has a later record with the same key. It ignores records within
-// syncInterval: brokers don't compact the active segment, and that is the segment whose end they can
-// lose.
+// compact removes every record that has a later record with the same key. It ignores the records of the last
+// syncInterval, because they model the active segment. Brokers don't compact the active segment, and can lose
+// the end of only that segment.
 func (l *topicLog[R]) compact(now time.Time, keyOf func(R) string) {
 	later := map[string]bool{}
 	for n, s := range slices.Backward(l.records) {
@@ -127,7 +127,7 @@ func (b *brokers) at(position uint64) *stream.Message {
 	return nil
 }
 
-// had reports whether the log reaches a position. Compaction can have removed the record.
+// had reports whether the log reaches a position, even if compaction has removed the record there.
 func (b *brokers) had(position uint64) bool {
 	return publish.Offset(position) < int64(len(b.events[publish.Partition(position)].records))
 }
@@ -152,8 +152,8 @@ func (b *brokers) compact(now time.Time) {
 // isKafka reports whether the bus is Kafka.
 func (w *world) isKafka() bool { return w.sink == Kafka }
 
-// hasStored reports whether the bus still has the event at a position. On Kafka, compaction can have
-// removed the record.
+// hasStored reports whether the bus still has the event at a position. On Kafka, an event that compaction has
+// removed counts too.
 func (w *world) hasStored(position uint64) bool {
 	if w.isKafka() {
 		return w.brokers.had(position)

@@ -124,7 +124,7 @@ func (w *world) arrive(f *flight) {
 	f.stage = answered
 	subject := subjectOf(f.object)
 	if !f.reading && w.reuses(f) {
-		w.tell("  it would follow a message at a position that was used twice: it is lost")
+		w.tell("  the request is lost, because the position that it expects now belongs to another message")
 		f.stage = lost
 		if f.sender == nil {
 			w.drop(f)

@@ -22,7 +22,7 @@ func (o *oracle) resolved(p *process, at event.Point) {
 		return
 	}
 	if version > w.cluster.version {
-		w.violate(rulePoint, "version %d of %d", version, w.cluster.version)
+		w.violate(rulePoint, "the point has version %d, and the cluster is at version %d", version, w.cluster.version)
 	}
 	states := w.cluster.since(version)
 	for object := range w.objects {
@@ -31,11 +31,11 @@ func (o *oracle) resolved(p *process, at event.Point) {
 			continue
 		}
 		if !c.someIs(last, object, states) {
-			w.violate(rulePoint, "version %d: %s has version %d on the bus, which is no state since", version, objectNames[object], last.version)
+			w.violate(rulePoint, "the point has version %d: the bus has %s in version %d, which is not a state of the object at the point or later", version, objectNames[object], last.version)
 		}
 	}
 	if !c.someHas(at.Objects, states) {
-		w.violate(rulePoint, "version %d has %d objects, and the cluster never had as many since", version, at.Objects)
+		w.violate(rulePoint, "the point has version %d and %d objects, and the cluster had another number at every version since", version, at.Objects)
 	}
 }
 

@@ -13,7 +13,7 @@ func (w *world) do(a action) {
 	switch a.kind {
 	case killProcess, restore, redefine, storeLate, reconfigure, toggleRole:
 		w.plain = false
-	case createSpace: // without a Role, only another read finds that the namespace is gone again
+	case createSpace: // without a Role, the forwarder needs another read to find that the namespace was deleted again
 		w.plain = w.plain && a.arg == 0
 	}
 	switch a.kind {

@@ -81,8 +81,8 @@ func (p *process) mustAlign() bool {
 // hasAccess reports whether the API server lets the forwarder read the objects.
 func (p *process) hasAccess() bool { return p.config.scope != byName || p.world.cluster.role }
 
-// isDenied reports whether access is denied, and no list has shown the objects. The model learns that
-// at once.
+// isDenied reports whether access is denied, and no list has shown the objects. The model notices a denial at
+// once.
 func (p *process) isDenied() bool { return !p.hasAccess() && !p.reflector.synced() }
 
 // isStuck reports whether the informer holds a list that it can't renew, because access is denied.

@@ -64,7 +64,7 @@ func (w *world) offerUser() {
 	}
 }
 
-// offerSpace offers the changes of the namespace. The API server removes it only when it is empty.
+// offerSpace offers the changes of the namespace. The API server removes the namespace only when it is empty.
 func (w *world) offerSpace() {
 	if !w.cluster.space().exists {
 		w.offer(createSpace, none, none, 2)

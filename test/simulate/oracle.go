@@ -160,8 +160,8 @@ func (o *oracle) lost() {
 	}
 }
 
-// purged checks a purge and forgets the purged events. A purge that is in flight while the bus loses
-// its end can remove a forged message at a position that was used again.
+// purged checks a purge and forgets the purged events. If the bus loses its end while a purge is in flight,
+// the purge can remove a forged message whose position the bus used a second time.
 func (o *oracle) purged(object int, upTo uint64) {
 	f := o.forged[object]
 	isReused := f != nil && f.Position <= o.world.bus.lost

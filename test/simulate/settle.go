@@ -54,17 +54,17 @@ func (w *world) settle() {
 	}
 }
 
-// isForeign reports whether a forwarder treats the last event of an object, which another forwarder
-// published, as foreign.
+// isForeign reports whether another forwarder published the last event of an object, and a forwarder treats
+// that event as foreign.
 func (w *world) isForeign(object int) bool {
 	return slices.ContainsFunc(w.processes[:], func(p *process) bool {
 		return p != nil && w.oracle.writer[object] != p && p.acked.Get(keyOf(object)).Foreign
 	})
 }
 
-// mayRemoveForeign reports whether the bus has a foreign event that the forwarder may leave there. A
-// comparison after a restore of etcd, or after the removal of the namespace, can still prove that its
-// object is gone.
+// mayRemoveForeign reports whether the bus may have a foreign event that the forwarder does not repair. After
+// a restore of etcd, or after the removal of the namespace, a comparison can still prove that the object of
+// this event is gone.
 func (w *world) mayRemoveForeign() bool {
 	left := slices.ContainsFunc(w.oracle.forged[:], func(f *published) bool { return f != nil })
 	removed := slices.ContainsFunc(w.cluster.spaces, func(c spaceChange) bool { return !c.after.exists })

@@ -90,8 +90,8 @@ func (p *process) render(object int, s state) *event.Object {
 	return o
 }
 
-// connect starts a watch, with a list if the watch can't resume. The list is up to stale changes
-// behind the cluster, unless it is the first list of an informer in a new epoch.
+// connect starts a watch, with a list if the watch can't resume. The parameter stale is the maximum number of
+// changes that the list may lack. The first list of an informer in a new epoch lacks none.
 func (p *process) connect(stale uint8) {
 	r, c := &p.reflector, &p.world.cluster
 	if r.listed && !r.again && r.life == c.life && r.sent >= c.forgot {

@@ -57,8 +57,8 @@ func (b *natsBus) putDiskBack(ctx context.Context, n int, killLeader bool) error
 	return nil
 }
 
-// othersAgree waits until the servers other than the killed one have a leader, and each of them has
-// every message that any of them has. Both store each message that they acknowledge from then on.
+// othersAgree waits until the servers that were not killed have a leader, and each of them has every message
+// that any of them has. From then on, they store each message that they acknowledge.
 func (b *natsBus) othersAgree(ctx context.Context, killed int) error {
 	b.awaitLeader(ctx)
 	ends := func() (ends []uint64) {
@@ -84,10 +84,10 @@ func (b *natsBus) replaceDisk(n int) error {
 	return os.CopyFS(b.servers[n].StoreDir(), os.DirFS(b.copied[n]))
 }
 
-// putDisksBack replaces the stores of a majority with their copies. The cluster then loses the
-// messages that it acknowledged since, unless the third server leads, which still has them. The
-// forwarders are frozen until the suite knows which messages were lost. Then one of them must report
-// the loss.
+// putDisksBack replaces the stores of a majority with their copies. The cluster then loses the messages that
+// it acknowledged since the copies were made, unless the third server, which still has these messages,
+// becomes the leader. The forwarders are frozen until the suite knows which messages were lost. Then one of
+// them must report the loss.
 //
 // A third server that doesn't lead keeps the messages that the others lost, whatever the others store
 // later. The forwarders must work despite that. emptyAhead ends this state.
@@ -129,10 +129,10 @@ func (b *natsBus) emptyAhead(ctx context.Context) error {
 	return nil
 }
 
-// loseEnd kills all servers and starts them, a majority of them with the copies of their stores.
-// It returns the sequence at which the stream continues, and notes the servers that have later
-// messages. The third server also has more entries in the cluster's own log, so the cluster may not
-// respond. Then loseEnd empties that server at once, as docs/delivery.md says.
+// loseEnd kills all servers and starts them, a majority of them with the copies of their stores. It returns
+// the sequence at which the stream continues, and notes the servers that have later messages. The third
+// server also has more entries in the cluster's own log, so the cluster may not respond. In that case,
+// loseEnd empties that server at once, as docs/delivery.md says.
 func (b *natsBus) loseEnd(ctx context.Context, third string) (next uint64, err error) {
 	w := b.world
 	if err := w.quiet(ctx); err != nil {

@@ -40,8 +40,8 @@ const (
 	clusterAgree   verb = "await that all servers have the same messages"
 
 	copyDisks    verb = "copy the disks of two servers"
-	diskBack     verb = "put the disk of a server back to the copy"       // arg is leaderKill, or ""
-	majorityBack verb = "put the disks of two servers back to the copies" // arg is emptied3, outrun, or ""
+	diskBack     verb = "restore the disk of a server from the copy"       // arg is leaderKill, or ""
+	majorityBack verb = "restore the disks of two servers from the copies" // arg is emptied3, outrun, or ""
 	aheadEmpty   verb = "empty the servers that are ahead"
 )
 

@@ -98,7 +98,7 @@ func (b *natsBus) led(ctx context.Context) error {
 	defer cancel()
 	n, err := b.cluster.Leader(ctx, b.JetStream(), streamName)
 	if err == nil && (b.down[n] || b.frozen[n]) {
-		err = fmt.Errorf("server %d, which is gone, led", n)
+		err = fmt.Errorf("the leader is server %d, which is down", n)
 	}
 	return err
 }
@@ -116,8 +116,8 @@ func (b *natsBus) startServer(n int) {
 	}
 }
 
-// cutOff cuts a server off from the other servers, and from the recorder, which couldn't read the
-// stream from that server.
+// cutOff cuts a server off from the other servers. It also cuts the server off from the recorder, because the
+// recorder couldn't read the stream from that server.
 func (b *natsBus) cutOff(n int, how string) {
 	b.cluster.CutOff(n, how == silently)
 	b.reading[n].Refuse()
@@ -161,7 +161,7 @@ func (b *natsBus) agreed(ctx context.Context, ahead bool) (end uint64, err error
 			return errors.Join(err, errors.New("they changed"))
 		}
 		if same++; same < enough {
-			return errors.New("they only just do")
+			return errors.New("the replicas have not agreed for long enough")
 		}
 		return nil
 	})

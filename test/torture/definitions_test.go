@@ -228,7 +228,7 @@ func (u *user) forget(ctx context.Context, resource string) error {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return errors.Join(err, errors.New("it is there"))
+		return errors.Join(err, errors.New("the definition still exists"))
 	})
 }
 

@@ -21,8 +21,8 @@ import (
 // nothing to do meanwhile.
 const feltLimit = 3 * time.Second
 
-// The maximum waits for the end of a namespace and for the service of a new definition, whose first
-// objects the API server delays by 2 s. After that, the plan continues without it.
+// The maximum waits for the end of a namespace and for the service of a new definition, whose first objects
+// the API server delays by 2 s. After that, the plan continues without the namespace or the definition.
 const (
 	goneLimit   = 10 * time.Second
 	servedLimit = 5 * time.Second

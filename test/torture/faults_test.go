@@ -37,7 +37,7 @@ const (
 	lose      verb = "make the bus lose last messages"
 
 	copyStore  verb = "copy the store of the bus"
-	putBack    verb = "put the store of the bus back to the copy"
+	putBack    verb = "restore the store of the bus from the copy"
 	emptyStore verb = "empty the store of the bus"
 	cutTail    verb = "cut the tail off the topic" // arg is one topic, or both separated by a comma; n is the number of batches to cut from each partition
 
@@ -137,10 +137,9 @@ const (
 	theAPI       = "API server"
 )
 
-// With two writers, the forwarders refresh the checkpoint every second. A forwarder may not know the
-// events that the other one published just before it ended. For example, if an object existed only
-// briefly, the forwarder publishes nothing about it, and so the bus can't refuse anything. The next
-// refresh finds the object's event.
+// With two writers, the forwarders refresh the checkpoint every second. When one forwarder ends, the other
+// may not know its last events. For example, if an object existed only briefly, the other forwarder publishes
+// nothing about the object, and so the bus can't refuse anything. The next refresh finds the object's event.
 
 const (
 	restored  = "etcd restored from a snapshot"

@@ -114,9 +114,9 @@ func (c *streamCheck) forgetIDs(subject string) {
 	maps.DeleteFunc(c.seen, func(_ string, before harness.Received) bool { return before.Subject == subject })
 }
 
-// isForgotten reports whether an event is the first one of its object after its removal can have been
-// purged, and the removal had the sequence that a foreign message claims. A forwarder that started
-// after that message trusts it.
+// isForgotten reports whether the forwarder may have purged the removal of an object before m, the object's
+// next event, and a foreign message claims the sequence of that removal. A forwarder that started after the
+// foreign message trusts it.
 func (c *streamCheck) isForgotten(last, m harness.Received) bool {
 	claimed := c.claimed[m.Subject].Attributes["sequence"]
 	return gone(last) && begins(m) && claimed != "" && claimed == last.Attributes["sequence"] &&
@@ -157,19 +157,18 @@ func (c *streamCheck) checkAnswer(m harness.Received) {
 	}
 }
 
-// mayAnswerOther reports whether one of two forwarders without leader election may answer an event
-// of the other one with m, as if the event were forged. This is a known weakness: the forwarder that
-// answers can't see the published state, because a restore of etcd removed it, or a compaction
-// interrupted the watch, or it no longer remembers the object, which is gone. See "Foreign events" in
-// docs/delivery.md. The simulator verifies that it repairs no event before its watch has reached the
-// version of the event.
+// mayAnswerOther reports whether one of two forwarders without leader election may answer an event of the
+// other one with m, as if the event were forged. This is a known weakness. The forwarder that answers can't
+// see the published state for one of these reasons: a restore of etcd removed the state, a compaction
+// interrupted the watch, or the object is gone and the forwarder no longer remembers it. See "Foreign events"
+// in docs/delivery.md. The simulator verifies that a forwarder repairs no event before its watch has reached
+// the version of the event.
 func (w *world) mayAnswerOther(m harness.Received) bool {
 	return w.twoNodes() && (w.restored || w.compacted || gone(m))
 }
 
-// answersOther reports whether m answers the event of another forwarder right before it. That event
-// must have a state that the API server returned, or be a removal, whose version can be that of the
-// removal itself.
+// answersOther reports whether m answers the event of another forwarder right before it. That event must be a
+// removal, or have a state that the API server returned. A removal can have a version that no state has.
 func (w *world) answersOther(m, last harness.Received) bool {
 	at := repairedID.FindStringSubmatch(m.Attributes["id"])
 	if len(at) == 0 || at[1] != positionOf(last) || w.isForeign(last) {
@@ -296,7 +295,7 @@ func (w *world) isExpected(p verifyreport.Problem, c contradictions) bool {
 		}
 	case verifyreport.Extra:
 		return c.unanswerable[key]
-	case verifyreport.Misordered, verifyreport.Foreign: // a later repair turns the first into the second
+	case verifyreport.Misordered, verifyreport.Foreign: // a later repair turns Misordered into Foreign
 		for at := range c.answers {
 			if is(at) {
 				return true

@@ -28,8 +28,8 @@ const (
 	moveReplicas    verb = "reassign the partitions and back"
 	moveLeaders     verb = "move the partition leaders"
 	copyDisk        verb = "copy the disk of a follower of partition"
-	electOlder      verb = "put the disk back and elect that broker in" // arg is the topic, or both separated by a comma
-	electBehind     verb = "end all brokers and elect a lagging one in" // n is the broker, arg is as above
+	electOlder      verb = "restore the disk of a broker and elect it in" // arg is the topic, or both separated by a comma
+	electBehind     verb = "end all brokers and elect a lagging one in"   // n is the broker, arg is as above
 	awaitReport     verb = "await the report of the loss"
 )
 

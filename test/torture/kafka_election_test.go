@@ -130,8 +130,7 @@ func (b *kafkaBus) awaitLeader(ctx context.Context, n int, names []string) error
 	})
 }
 
-// endsIn returns the ends of the event topic's partitions on a disk, but no end later than the end
-// before.
+// endsIn returns the end of each partition of the event topic on a disk, limited to the value in before.
 func endsIn(data string, before []int64) ([]int64, error) {
 	ends := make([]int64, len(before)) // a topic that is not on the disk is empty
 	found, err := cutTopic(data, topicName, 0)

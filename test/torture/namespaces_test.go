@@ -187,7 +187,7 @@ func (w *world) comeBack(ctx context.Context, what string) error {
 	verb, name, _ := strings.Cut(what, " ")
 	_ = poll.Until(ctx, goneLimit, name+" is there again", func(ctx context.Context) error {
 		if w.user.hurry.Load() {
-			return errors.New("the API server stands still")
+			return errors.New("the API server doesn't respond")
 		}
 		if opVerb(verb) == define {
 			return w.user.define(ctx, name)

@@ -173,7 +173,7 @@ func (b *natsBus) start(ctx context.Context) error {
 	if !b.world.purges() {
 		return nil
 	}
-	return poll.Until(ctx, limit, "the stream is looked at", b.lookBack)
+	return poll.Until(ctx, limit, "the stream is compared with its former state", b.lookBack)
 }
 
 // wentBack records that the last message of a subject is an earlier message than before. This happens

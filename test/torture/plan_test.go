@@ -170,9 +170,9 @@ func (g *generator) insert(k kind) {
 	k.add(g, from, to)
 }
 
-// chooseRecent returns the next recent kind that can be combined with the chosen ones. Each of the
-// first seeds, as many as there are recent kinds, has a recent kind. After them, every third seed has
-// none. With replicas, only every third of the first seeds has a recent kind, and no later seed.
+// chooseRecent returns the next recent kind that can be combined with the chosen ones. Each of the first
+// seeds, as many as there are recent kinds, has a recent kind. After them, every third seed has none. With
+// replicas, only every third of the first seeds has a recent kind, and no later seed has one.
 func (g *generator) chooseRecent(of round, seed uint64, chosen []kind) (kind, bool) {
 	kinds := of.recentKinds()
 	if of.replicas > 0 && seed%3 > 0 || seed > uint64(len(kinds)) && seed%3 == 0 {

@@ -21,8 +21,8 @@ import (
 )
 
 var (
-	reportTo  = flag.String("report", "", "write docs/reliability.md, or another file, from what the seeds come to")
-	resultsIn = flag.String("results", "", "keep what the seeds come to in this file, and run no seed that is in it; several processes may share it")
+	reportTo  = flag.String("report", "", "write the report of the seeds to this file, for example docs/reliability.md")
+	resultsIn = flag.String("results", "", "store the results of the seeds in this file, and skip seeds that it already has; several processes may share the file")
 )
 
 // result is the result of a seed.

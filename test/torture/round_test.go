@@ -63,8 +63,8 @@ func (r round) firstRound() uint64 {
 	return uint64((len(r.kinds()) + perSeed - 1) / perSeed)
 }
 
-// turns returns the kinds of which each seed has one, in turn. It returns nil if the seeds take turns
-// over all kinds of the round.
+// turns returns the kinds that the seeds of the round have in turn, one kind for each seed. It returns nil if
+// these are all kinds of the round.
 func (r round) turns() []kind {
 	switch {
 	case r.cluster > 0:

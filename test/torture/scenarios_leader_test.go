@@ -57,7 +57,7 @@ func playSleeper(s *script) {
 	s.leaderAndStandby()
 	s.do(act{do: busRefuse})
 	s.change(put, ghost)
-	s.until("the leader knows of it", func(ctx context.Context) error {
+	s.until("the leader knows the object", func(ctx context.Context) error {
 		n, err := s.nodes[0].Metric(ctx, "kuberelay_dirty_objects")
 		if err == nil && n == 0 {
 			err = errors.New("nothing is dirty")
@@ -85,7 +85,7 @@ func playSleeper(s *script) {
 	})
 	s.logged(0, 1, "stopped leading")
 	s.do(act{do: apiPass})
-	s.until("it stands by", func(ctx context.Context) error {
+	s.until("the former leader stands by", func(ctx context.Context) error {
 		_, body, err := s.nodes[0].Get(ctx, "/readyz")
 		if err == nil && !strings.Contains(body, "standing by") {
 			err = fmt.Errorf("it says %q", body)

@@ -113,7 +113,7 @@ func (s *script) change(do opVerb, t target) {
 	s.step(func() error {
 		s.value++
 		o := op{do: do, target: t, value: s.value}
-		if s.value%5 == 0 { // skip it: the object would have no label
+		if s.value%5 == 0 { // skip this value, because the object would have no label
 			s.value++
 			o.value++
 		}
@@ -206,7 +206,7 @@ func (s *script) allowOnlyOf(resources []string, verbs ...string) {
 // permitted waits until the forwarder may use exactly these verbs on ConfigMaps. The API server
 // applies a change of permissions with a delay.
 func (s *script) permitted(verbs ...string) {
-	s.until("the forwarder may do what it should", func(ctx context.Context) error {
+	s.until("the permissions of the forwarder are in effect", func(ctx context.Context) error {
 		for _, verb := range []string{"get", "list", "watch"} {
 			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 				User: reader, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Resource: configMaps},

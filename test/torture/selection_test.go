@@ -111,6 +111,6 @@ func (c *streamCheck) selection(m harness.Received) {
 			return
 		}
 	}
-	c.wrong(m, "uid %s in version %d was deselected with cause %s; its namespace was without the label until versions %d, of which it has left %d times",
+	c.wrong(m, "uid %s in version %d was deselected with cause %s; its namespace was unselected in periods that end at versions %d, and the first %d are accounted for",
 		uid, version, m.Attributes["cause"], until, c.left[uid])
 }

@@ -169,7 +169,7 @@ func (c *streamCheck) shape(m harness.Received, object map[string]any) {
 		return
 	}
 	if data, _ := object["data"].(map[string]any); data["noise"] != nil || data["hidden"] != nil {
-		c.wrong(m, "data that is not to be sent: %v", data)
+		c.wrong(m, "the data has a dropped field or a hidden object: %v", data)
 	}
 }
 
@@ -188,9 +188,10 @@ func (w *world) isUnanswered(last, m harness.Received) bool {
 	return false
 }
 
-// logsUnanswered reports whether a forwarder's log shows an unacknowledged publish between two
-// events of an object. The forwarder suppresses some of these lines when it logs many: the lines after
-// the first five, until a line says how many. Both count for every object.
+// logsUnanswered reports whether a forwarder's log shows an unacknowledged publish between two events of an
+// object. If the forwarder logs many failed publishes, it suppresses the lines after the first five, and a
+// later line says how many. A suppressed line can be about any object, so logsUnanswered also returns true
+// for the fifth line and for a line that counts suppressed ones.
 func logsUnanswered(log string, last, m harness.Received) bool {
 	written := 0
 	for line := range strings.Lines(log) {
@@ -234,7 +235,7 @@ func (c *streamCheck) change(last, m harness.Received) {
 	whole := last.Attributes["truncated"] != "true" && m.Attributes["truncated"] != "true" && c.runs[m.Subject] == c.run
 	if c.conf.shaped && update && whole && !isProjected(m) &&
 		last.Attributes["sequence"][:4] == m.Attributes["sequence"][:4] && reflect.DeepEqual(stateOf(before), stateOf(after)) && !c.world.isUnanswered(last, m) {
-		c.wrong(m, "nothing has changed of what is sent since %s", last.Place)
+		c.wrong(m, "no published field has changed since %s", last.Place)
 	}
 	if before["apiVersion"] != after["apiVersion"] {
 		// The previous state may be from the cluster, in the current version of the API.

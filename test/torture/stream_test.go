@@ -94,7 +94,7 @@ func (c *streamCheck) check(all []harness.Received) {
 			c.life = m.Life
 		} else if m.Life != c.life {
 			if m.Topic == "" && n > 0 && m.Sequence <= all[n-1].Sequence {
-				c.wrong(m, "a new stream begins before the end of the one before, at %s: who had read that waits for it", all[n-1].Place)
+				c.wrong(m, "a new stream begins before the end of the former one at %s: a subscriber that read the former stream would wait", all[n-1].Place)
 			}
 			c.anew(m.Life)
 		}
@@ -466,7 +466,7 @@ func (c *streamCheck) content(m harness.Received) {
 		leaveModeled(data)
 	}
 	if !reflect.DeepEqual(data, state) {
-		c.wrong(m, "the data are not what the API server answered: got %.300v, want %.300v", data, state)
+		c.wrong(m, "the data differ from the API server's response: got %.300v, want %.300v", data, state)
 	}
 }
 
@@ -476,11 +476,10 @@ func epoch(m harness.Received) string {
 	return e
 }
 
-// mayExist reports whether a deleted object may still exist, or exist again. There are three reasons:
-// the object left the label selector of that run, the forwarder inferred the delete while the
-// definition was removed but not its objects, or the cluster's history went back. In the last case,
-// an object that changed before the forwarder detected it has a later version than its delete, in
-// the same epoch.
+// mayExist reports whether a deleted object may still exist, or exist again. There are three reasons: the
+// object left the label selector of that run, the forwarder inferred the delete while the definition was
+// removed but not its objects, or the cluster's history went back. In the last case, an object that changed
+// before the forwarder detected the rollback has a later version than its delete, in the same epoch.
 func (c *streamCheck) mayExist(deleted harness.Received) bool {
 	if c.world.restored {
 		return true

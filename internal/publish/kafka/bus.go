@@ -91,7 +91,7 @@ const (
 	minRetry     = 200 * time.Millisecond // between two takeover attempts
 	maxRetry     = 5 * time.Second
 	probeEvery   = time.Second
-	probeTimeout = 4 * time.Second // for a response; with [Bus.reachesAny], a probe takes at most twice as long
+	probeTimeout = 4 * time.Second // for one response; a probe that calls [Bus.reachesAny] takes up to twice as long
 )
 
 // supervise runs one session after another until Close, or until another writer takes over.

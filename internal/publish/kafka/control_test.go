@@ -89,7 +89,7 @@ func TestCompactedControlRecords(t *testing.T) {
 				want[tick.Key] = w.mustPublish(b, w.messageOf(tick.Key, n, want[tick.Key])) // rolls a segment
 				for _, r := range readTopic(t, broker.Addr(), w.opts.Topic) {
 					if isControl(r) {
-						return fmt.Errorf("%s is there", r.Key)
+						return fmt.Errorf("%s is still in the topic", r.Key)
 					}
 				}
 				return nil

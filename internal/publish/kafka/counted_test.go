@@ -24,7 +24,7 @@ func TestReadsAreCounted(t *testing.T) {
 			t.Errorf("%s: %+v, %v", what, a, is)
 		}
 	}
-	takeover.Begin() // so that it can be measured after the end
+	takeover.Begin() // the counter can then be measured after the takeover has ended
 	b = w.open()
 	check("takeover", &takeover)
 	takeover.End()

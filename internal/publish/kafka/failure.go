@@ -22,8 +22,8 @@ var (
 	errClosed        = publish.Failure(publish.ResultClosed, errStopped)
 )
 
-// maybeStored hides the [publish.ErrNotSent] that an error wraps. The error of a record that was
-// not sent can end the session and fail other records, which may be stored.
+// maybeStored hides the [publish.ErrNotSent] that an error wraps. If the failure of an unsent record ends the
+// session, the session's other records fail with the same error, and they may be stored.
 type maybeStored struct{ error }
 
 // Is supports [errors.Is].

@@ -137,7 +137,7 @@ func TestACreatedTopicCountsThoughTheAttemptFails(t *testing.T) {
 	cluster, w := newFakeWriters(t)
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.PolicyViolation})
 	if created := w.open().PossibleLosses(); created != 2 {
-		t.Errorf("%d topics were created, want that of events and that of the checkpoint", created)
+		t.Errorf("%d topics were created, want the event topic and the checkpoint topic", created)
 	}
 }
 

@@ -27,7 +27,7 @@ type flight struct {
 	t      *topic
 	sender *sender.Sender
 	item   *sender.Item
-	size   int // bytes of the sender's share in use; 0 before admission
+	size   int // bytes that the message uses of the sender's share; 0 before admission
 
 	finished atomic.Bool
 }

@@ -97,7 +97,7 @@ func TestAFrozenPartitionIsNotInTheWay(t *testing.T) {
 	}
 
 	f.freeze()
-	var given atomic.Int32 // events that the bus returned, which are certainly not stored
+	var given atomic.Int32 // events that the bus returned to the caller; they are certainly not stored
 	results := make(chan error, len(stuck))
 	published := make(chan struct{})
 	want := map[event.Key]uint64{}
@@ -121,7 +121,7 @@ func TestAFrozenPartitionIsNotInTheWay(t *testing.T) {
 		t.Fatal("events of other partitions wait for the frozen one")
 	}
 	// The bus returns the events that are in no batch, so that they wait in the workqueue instead.
-	await(t, "what waits behind the batch is given back", func() error {
+	await(t, "the events behind the batch are returned", func() error {
 		if left := len(stuck) - int(given.Load()); left > w.opts.MaxInFlight/partitions || left == len(stuck) {
 			return fmt.Errorf("%d of %d are left", left, len(stuck))
 		}

@@ -183,10 +183,10 @@ func TestForgedMarker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	like := newSession(b, first.producer) // a copy, because only watch may use the session's own searched
+	like := newSession(b, first.producer) // a copy, because only watch may use the field searched of the session itself
 	like.checkpoint, like.searched = first.checkpoint, first.checkpoint.markers[0].Offset+1
 	if err := b.findOtherWriter(t.Context(), like, end); err != nil {
-		t.Errorf("%v of a record that is no marker", err)
+		t.Errorf("got %v for a record that is not a marker", err)
 	}
 	h.write(checkpoint, key, "{}", kgo.RecordHeader{Key: "ce_id", Value: []byte("i")}, kgo.RecordHeader{Key: "ce_specversion", Value: []byte("1.0")},
 		kgo.RecordHeader{Key: "ce_type", Value: []byte(event.WriterStarted)})

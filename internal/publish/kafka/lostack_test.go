@@ -23,10 +23,9 @@ import (
 
 var lostAcks = flag.Int("lostacks", 30, "how often TestLostAcknowledgements_Slow loses acknowledgements")
 
-// TestLostAcknowledgements_Slow drops acknowledgements of stored batches at random moments, while
-// hundreds of objects change, and breaks the connections. It verifies that every event is in the
-// topic once, in the order of its object. Either the bus recovers by itself, or the caller
-// publishes again.
+// TestLostAcknowledgements_Slow drops acknowledgements of stored batches at random moments, while hundreds of
+// objects change, and breaks the connections. It verifies that every event is in the topic once, and that the
+// events of each object are in order. Either the bus recovers by itself, or the caller publishes again.
 func TestLostAcknowledgements_Slow(t *testing.T) {
 	kb, proxy := proxiedBroker(t)
 	o := testOptions(proxy.Addr())

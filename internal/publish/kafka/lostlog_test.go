@@ -41,7 +41,7 @@ func (w *writers) flushed(b *Bus) *session {
 // ever loads the lost event.
 func (w *writers) wantLost(b *Bus, lost event.Key, left map[event.Key]uint64) {
 	w.t.Helper()
-	await(w.t, "it is known what is left", func() error {
+	await(w.t, "the bus loads the events that are left", func() error {
 		got := map[event.Key]uint64{}
 		err := b.Load(w.t.Context(), func(k event.Key, a event.Acked) error {
 			delete(got, k)
@@ -51,7 +51,7 @@ func (w *writers) wantLost(b *Bus, lost event.Key, left map[event.Key]uint64) {
 			return nil
 		})
 		if err == nil && got[lost] != 0 {
-			w.t.Fatalf("%s is lost, and is taken for stored at %d", lost, got[lost])
+			w.t.Fatalf("the lost event of %s is loaded at %d", lost, got[lost])
 		}
 		if err == nil && !maps.Equal(got, left) {
 			err = fmt.Errorf("loaded %v, want %v", got, left)
@@ -161,7 +161,7 @@ func TestALostTailHadAPurgedDelete_Slow(t *testing.T) {
 			}
 			other := w.mustPublish(b, w.deletion(stays.Key, left[stays.Key]))
 			if err := b.Purge(t.Context(), shown.Key, deleted); err != nil {
-				t.Errorf("a purge of what is not the newest event any more gives %v", err)
+				t.Errorf("a purge of an event that is no longer the newest gives %v", err)
 			}
 			if err := b.Purge(t.Context(), stays.Key, other); !errors.Is(err, event.ErrNewest) {
 				t.Errorf("a purge of the newest event gives %v, want %v", err, event.ErrNewest)

@@ -40,7 +40,7 @@ func TestWithoutAPermitNobodyIsReplaced(t *testing.T) {
 	p.refused.Store(true)
 	w.opts.Permit = p.ask
 	sleeper := openBus(t, w.opts)
-	await(t, "it says why it does not write", func() error { return wants(sleeper.Ready(), errNoPermit) })
+	await(t, "Ready says why the bus does not write", func() error { return wants(sleeper.Ready(), errNoPermit) })
 	w.mustPublish(present, w.message("web", 2, position))
 
 	p.refused.Store(false)
@@ -58,11 +58,11 @@ func TestWithoutAPermitNothingIsSent(t *testing.T) {
 	position := w.mustPublish(bus, w.message("web", 1, 0))
 	p.refused.Store(true)
 	if _, err := w.publish(bus, w.message("web", 2, position)); err == nil {
-		t.Error("it was published")
+		t.Error("the event was published")
 	}
 	w.wantNoRepeat(1)
 	p.refused.Store(false)
-	await(t, "it is published", func() error { // the session that was refused may not have ended yet
+	await(t, "the event is published", func() error { // the session that was refused may not have ended yet
 		_, err := w.publish(bus, w.message("web", 2, position))
 		return err
 	})
@@ -77,13 +77,13 @@ func TestWithoutAPermitNoTopicIsMade(t *testing.T) {
 	p.refused.Store(true)
 	w.opts.Permit, w.opts.Admit = p.ask, func(event.Claim) error { return nil }
 	b := openBus(t, w.opts)
-	await(t, "it says why it does not write", func() error { return wants(b.Ready(), errNoPermit) })
+	await(t, "Ready says why the bus does not write", func() error { return wants(b.Ready(), errNoPermit) })
 	if made := b.PossibleLosses(); made != 0 {
-		t.Errorf("%d topics were made", made)
+		t.Errorf("%d topics were created", made)
 	}
 	p.refused.Store(false)
 	w.ready(b)
 	if made := b.PossibleLosses(); made != 2 {
-		t.Errorf("%d topics were made, want that of events and that of the checkpoint", made)
+		t.Errorf("%d topics were created, want the event topic and the checkpoint topic", made)
 	}
 }

@@ -19,10 +19,10 @@ import (
 
 var _ publish.Publisher = (*Bus)(nil)
 
-// Publish implements [publish.Publisher]. It blocks while [Options.MaxInFlight] messages await
-// their acknowledgement, until ctx ends. It fails at once while the bus is not ready. It also fails
-// at once if the partition of the message has stalled, or has used up its share of the in-flight
-// limit. So a slow partition does not delay the others.
+// Publish implements [publish.Publisher]. It blocks while [Options.MaxInFlight] messages await their
+// acknowledgement, but only until ctx ends. While the bus is not ready, Publish fails at once. It also fails
+// at once if the partition of the message has stalled, or has used up its share of the in-flight limit. So a
+// slow partition does not delay the others.
 //
 // A consistency point goes to every partition of its topic. See publishPoint.
 func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
@@ -107,7 +107,7 @@ func (b *Bus) answered(f *flight, offset int64, err error) {
 		f.s.index.End(f.id, 0)
 		err := failureOf(err)
 		if errors.Is(err, publish.ErrTooLarge) {
-			go b.finish(f, 0, err) // done may publish a smaller form, and block until this sender frees its share
+			go b.finish(f, 0, err) // not here, because done may publish a smaller form, and block until this sender frees its share
 			return
 		}
 		b.finish(f, 0, err)

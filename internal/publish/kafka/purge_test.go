@@ -123,7 +123,7 @@ func TestADeleteIsCompacted(t *testing.T) {
 				position = w.mustPublish(b, w.messageOf(tick.Key, n, position)) // rolls a segment
 				for _, r := range readTopic(t, broker.Addr(), w.opts.Topic) {
 					if r.Offset == publish.Offset(deleted) {
-						return errors.New("it is there")
+						return errors.New("the delete is still in the topic")
 					}
 				}
 				return nil

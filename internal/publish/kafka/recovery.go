@@ -152,9 +152,9 @@ func (s *session) recordMarker(t *topic, p int, unread int64) {
 	s.recorder.Put([]byte(s.markerKey(t.name, p)), marker)
 }
 
-// mark writes the session's marker to every partition of the topics, and blocks until all markers
-// are stored. It saves the entries of the written markers in the markers field of each topic. A marker
-// that is not stored in time changes nothing, because the sender can read the field meanwhile.
+// mark writes the session's marker to every partition of the topics, and blocks until all markers are stored.
+// It saves the entries of the written markers in the markers field of each topic. A marker that is stored
+// after the timeout does not change the field, because a sender may read the field by then.
 func (s *session) mark(ctx context.Context, topics ...*topic) error {
 	places := placesIn(topics)
 	return broker.Each(ctx, len(places), func(ctx context.Context, i int) error {

@@ -84,7 +84,7 @@ func TestARestoredLog_Slow(t *testing.T) {
 			if anew {
 				b = w.open()
 			}
-			await(t, "it is known what the topic shows", func() error {
+			await(t, "the bus loads what the topic shows", func() error {
 				if err := b.Ready(); err != nil {
 					return err
 				}
@@ -97,7 +97,7 @@ func TestARestoredLog_Slow(t *testing.T) {
 					return nil
 				})
 				if err == nil && !maps.Equal(got, want) {
-					err = fmt.Errorf("of %d objects %d are known to be shown", objects, len(got))
+					err = fmt.Errorf("of %d objects, the bus loads %d", objects, len(got))
 				}
 				return err
 			})

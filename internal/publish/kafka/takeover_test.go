@@ -347,7 +347,7 @@ func TestTheStaleWriterIsTold(t *testing.T) {
 		err = stale.Wait(t.Context())
 	}
 	if !errors.Is(err, publish.ErrGone) || !strings.Contains(err.Error(), "team-a/forwarder-2") {
-		t.Errorf("the stale writer says %v, want %v and who it is now", err, publish.ErrGone)
+		t.Errorf("the stale writer reports %v, want %v with the name of the new writer", err, publish.ErrGone)
 	}
 	w.wantLoaded(leader, want)
 	w.wantNoRepeat(5)
@@ -415,7 +415,7 @@ func TestMorePartitions(t *testing.T) {
 	}
 	crash(second)
 	if !strings.Contains(log.String(), "new partitions") {
-		t.Errorf("nothing is said of the new partitions: %s", &log)
+		t.Errorf("the log does not name the new partitions: %s", &log)
 	}
 }
 
@@ -511,7 +511,7 @@ func TestATopicIsDeleted(t *testing.T) {
 			want := w.publishSome(b, "web-", 10)
 			created := b.PossibleLosses()
 			w.deleteTopic(c.topic(w.opts))
-			await(t, "the topic is made anew", func() error {
+			await(t, "the topic is recreated", func() error {
 				if got := b.PossibleLosses(); got == created || b.Ready() != nil {
 					return fmt.Errorf("%d possible losses, %w", got, b.Ready())
 				}
@@ -813,7 +813,7 @@ func TestAMarkerIsSentOnce(t *testing.T) {
 		t.Errorf("without an answer: got %v", err)
 	}
 	if _, err := w.publish(b, m); !errors.Is(err, publish.ErrNotSent) {
-		t.Errorf("while that may be stored: got %v, want %v", err, publish.ErrNotSent)
+		t.Errorf("while the first attempt may be stored: got %v, want %v", err, publish.ErrNotSent)
 	}
 	mute.Store(false)
 	await(t, "the marker is known", func() error {
@@ -825,7 +825,7 @@ func TestAMarkerIsSentOnce(t *testing.T) {
 	// This attempt stands for one whose caller looked for the marker before the acknowledgement
 	// arrived.
 	if _, err := w.publish(b, m); err != nil {
-		t.Errorf("of a marker that is stored: got %v", err)
+		t.Errorf("after the acknowledgement: got %v", err)
 	}
 	w.wantNoRepeat(1)
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// readLast requests the last message of a rejected flight's subject, which shows why the publish
-// was rejected. It asks the stream leader and does not use direct get, because a follower may lack
-// the message that caused the rejection.
+// readLast requests the last message on the subject of a rejected flight. That message shows why the publish
+// was rejected. readLast asks the stream leader and does not use direct get, because a follower may lack the
+// message that caused the rejection.
 func (b *Bus) readLast(rejected *flight) {
-	f := new(*rejected) // a sweep can still read the rejected flight
+	f := new(*rejected) // a copy, because a sweep can still read the rejected flight
 	f.reading = true
 	b.conn.CountRead()
 	f.deadline = time.Now().Add(b.opts.AckTimeout)

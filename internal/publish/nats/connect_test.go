@@ -101,20 +101,20 @@ func TestUnreachable(t *testing.T) {
 		Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster, Registerer: registry, Logger: slog.New(slog.NewTextHandler(&locked{w: &log}, nil))},
 	})
 	if err := bus.Ready(); err == nil || errors.Is(err, ErrMisconfigured) {
-		t.Errorf("ready says %v of a server that is not there", err)
+		t.Errorf("Ready returned %v for an unreachable server", err)
 	}
 	if _, err := publishNow(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0)); err == nil {
-		t.Error("published to a server that is not there")
+		t.Error("published to an unreachable server")
 	}
 	if err := bus.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err == nil {
-		t.Error("loaded from a server that is not there")
+		t.Error("loaded from an unreachable server")
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := bus.Wait(ended); !errors.Is(err, context.Canceled) {
-		t.Errorf("wait gives %v when its context ends", err)
+		t.Errorf("Wait returned %v when its context ended", err)
 	}
-	poll.Holds(t, "saying why not", func() bool { return strings.Contains(fmt.Sprint(bus.Ready()), s.Addr()) })
+	poll.Holds(t, "Ready says why the bus is not ready", func() bool { return strings.Contains(fmt.Sprint(bus.Ready()), s.Addr()) })
 
 	s.Restart()
 	waitReady(t, bus)
@@ -130,9 +130,9 @@ func TestUnreachable(t *testing.T) {
 // can't reach yet.
 func TestDomainThatDoesNotAnswer(t *testing.T) {
 	bus := open(t, Options{Connection: Connection{URLs: []string{natstest.Start(t).URL}, Cluster: publishtest.Cluster, Domain: "hub"}})
-	poll.Holds(t, "saying why not", func() bool { return strings.Contains(fmt.Sprint(bus.Ready()), "KUBERELAY_NATS_JETSTREAM_DOMAIN") })
+	poll.Holds(t, "Ready says why the bus is not ready", func() bool { return strings.Contains(fmt.Sprint(bus.Ready()), "KUBERELAY_NATS_JETSTREAM_DOMAIN") })
 	if err := bus.Ready(); errors.Is(err, ErrMisconfigured) {
-		t.Errorf("ready says %v, which a retry can fix", err)
+		t.Errorf("Ready returned %v, which a retry can fix", err)
 	}
 }
 

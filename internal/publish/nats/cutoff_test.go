@@ -20,8 +20,8 @@ import (
 // stored. A checkpoint counts such events as lost, see TestLoadOfAnEarlierState. After the partition
 // ends, a load returns these events.
 //
-// The leader of the cluster creates the consumer of a load. So the test uses a fourth server as the
-// leader of the cluster, which reaches every replica.
+// The leader of the cluster creates the consumer of a load. So in the test, the leader of the cluster is a
+// fourth server, which reaches every replica.
 func TestALeaderThatIsCutOff(t *testing.T) {
 	c := natstest.StartProcesses(t, 4)
 	var at []*Bus // one client for each server

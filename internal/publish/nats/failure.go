@@ -30,8 +30,7 @@ func (b *Bus) sendFailure(err error, msg *natsgo.Msg) error {
 	return err
 }
 
-// payloadSize returns the size of a message as limited by the server's max_payload: headers and
-// data.
+// payloadSize returns the size that the server compares with max_payload: headers and data.
 func payloadSize(msg *natsgo.Msg) int {
 	return msg.Size() - len(msg.Subject) - len(msg.Reply)
 }

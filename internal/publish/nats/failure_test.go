@@ -199,14 +199,14 @@ func TestPermission(t *testing.T) {
 					_, err = publishNow(t, bus, m)
 				}
 				if err == nil || !strings.Contains(err.Error(), "Permissions Violation") {
-					t.Errorf("error is %v, want one that speaks of the permission", err)
+					t.Errorf("error is %v, want one about the permission", err)
 				}
 			})
 		}
 		wg.Wait()
 		bus.Close()
 		if n := strings.Count(log.String(), "Permissions Violation"); n != 1 {
-			t.Errorf("the log speaks of it %d times, want once: %s", n, log.String())
+			t.Errorf("the log has the error %d times, want once: %s", n, log.String())
 		}
 	})
 }
@@ -214,7 +214,7 @@ func TestPermission(t *testing.T) {
 // waitDenied publishes until the error names the missing permission. Earlier errors lack the reason.
 func waitDenied(t *testing.T, bus *Bus) {
 	t.Helper()
-	poll.Holds(t, "told of the permission", func() bool {
+	poll.Holds(t, "the bus reports the missing permission", func() bool {
 		_, err := publishNow(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
 		return err != nil && strings.Contains(err.Error(), "Permissions Violation")
 	})
@@ -234,6 +234,6 @@ func TestPermissionIsGivenLater(t *testing.T) {
 	s.Restart()
 	waitReconnected(t, bus)
 	if err := publishFrozen(t, bus, proxy, m); publish.ResultOf(err) != publish.ResultTimeout || strings.Contains(err.Error(), "Permissions Violation") {
-		t.Errorf("error is %v, want that it timed out and nothing else", err)
+		t.Errorf("error is %v, want only a timeout", err)
 	}
 }

@@ -55,7 +55,7 @@ func TestAStreamThatHangs_Slow(t *testing.T) {
 	if !bus.conn.NC.IsConnected() || bus.conn.NC.Stats().Reconnects > 0 {
 		t.Error("the connection was lost")
 	}
-	poll.Holds(t, "told that the stream has no leader", func() bool { return errors.Is(bus.Ready(), stream.ErrNoLeader) })
+	poll.Holds(t, "the bus reports that the stream has no leader", func() bool { return errors.Is(bus.Ready(), stream.ErrNoLeader) })
 	err := bus.Load(t.Context(), func(event.Key, event.Acked) error { return nil })
 	if !errors.Is(err, stream.ErrNoLeader) {
 		t.Errorf("Load returns %v, want %v", err, stream.ErrNoLeader)

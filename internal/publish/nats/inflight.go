@@ -17,7 +17,7 @@ type flight struct {
 	sent    time.Time
 	reading bool // the flight waits for the last message of its subject
 
-	token    uint64    // in the reply subject; token modulo the number of slots is the slot
+	token    uint64    // part of the reply subject; the slot is token modulo the number of slots
 	slot     uint64    // held from the wait for the in-flight limit until the completion
 	deadline time.Time // when the wait for the response times out
 }
@@ -27,11 +27,11 @@ type flight struct {
 // flight doesn't change while it is in its slot.
 type flights struct {
 	slots  []atomic.Pointer[flight]
-	free   chan uint64 // the slots that no flight holds, so its size is the in-flight limit
+	free   chan uint64 // the slots that no flight holds; the capacity is the in-flight limit
 	last   atomic.Uint64
 	closed atomic.Bool
 
-	pending publish.Pending // flights that are sent and not completed, including those taken out
+	pending publish.Pending // flights that are sent and not completed, including those taken out of their slot
 }
 
 func newFlights(limit int) *flights {
@@ -42,8 +42,8 @@ func newFlights(limit int) *flights {
 	return s
 }
 
-// put puts f into its slot under a new token. It returns false after close, unless close has taken f
-// out of the slot.
+// put puts f into its slot under a new token. It returns false if the flights are closed and close did not
+// get f. The caller then completes f.
 func (s *flights) put(f *flight) bool {
 	f.token = s.last.Add(1)*uint64(len(s.slots)) + f.slot
 	s.slots[f.slot].Store(f)

@@ -44,8 +44,7 @@ type Inspection struct {
 	ClaimErr error
 }
 
-// connectTimeout bounds the time that [Inspect] waits for a connection. One attempt takes at most 2
-// s.
+// connectTimeout bounds the time that [Inspect] waits for a connection. One attempt takes up to 2 s.
 const connectTimeout = 8 * time.Second
 
 // Inspect reads the state of the server and of the stream. It writes nothing, and returns an error
@@ -109,8 +108,9 @@ func (i *Inspection) inspectStream(ctx context.Context, c *stream.Conn, want Opt
 	}
 }
 
-// skewOf returns how far a remote clock is ahead. The remote clock showed the time at, at some moment
-// between sent and received. The result is 0 if the clocks can be equal.
+// skewOf returns how far a remote clock is ahead of the local one; a negative result means behind. at is the
+// time that the remote clock showed at some moment between sent and received. The result is 0 if the clocks
+// may agree.
 func skewOf(at, sent, received time.Time) time.Duration {
 	return max(0, at.Sub(received)) + min(0, at.Sub(sent))
 }
@@ -158,7 +158,7 @@ func (i *Inspection) inspectUser(ctx context.Context, c *stream.Conn, want Optio
 		Data server.UserInfo `json:"data"`
 	}
 	const subject = "$SYS.REQ.USER.INFO"
-	// Ignore the response of a hub, which contains the permissions of the leaf node.
+	// Ignore the response of a hub: it has the permissions of the leaf node, not those of this user.
 	answer, err := exchange(ctx, c, subject, nil, func(answer *natsgo.Msg) bool {
 		var by struct {
 			Server server.ServerInfo `json:"server"`

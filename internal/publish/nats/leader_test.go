@@ -16,7 +16,7 @@ func TestElection(t *testing.T) {
 	bus := connect(t, Options{Connection: Connection{URLs: c.URLs(), Cluster: publishtest.Cluster}, Replicas: 3})
 	before := bus.PossibleLosses()
 	poll.Holds(t, "stepped down", func() bool { return natstest.StepDown(t.Context(), bus.conn.NC, "KUBERELAY") == nil })
-	poll.Holds(t, "told of the election", func() bool { return bus.PossibleLosses() > before && bus.Ready() == nil })
+	poll.Holds(t, "the election is counted", func() bool { return bus.PossibleLosses() > before && bus.Ready() == nil })
 }
 
 // TestAServerLosesAStreamWithOneReplica shows that the cluster keeps the identity of a stream even

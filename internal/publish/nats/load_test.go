@@ -212,7 +212,7 @@ func TestLoadBroken_Slow(t *testing.T) {
 				t.Errorf("error is %v, want %v", err, test.want)
 			}
 			if errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("it would have waited for ever: %v", err)
+				t.Errorf("the load ended only at its deadline: %v", err)
 			}
 		})
 	}

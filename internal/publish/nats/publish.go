@@ -132,7 +132,7 @@ func (b *Bus) acknowledge(f *flight, msg *natsgo.Msg) {
 	case ack.Error != nil:
 		err := stream.APIFailure(ack.Error)
 		if errors.Is(err, publish.ErrTooLarge) {
-			go b.finish(f, 0, err) // done may publish a smaller form and block
+			go b.finish(f, 0, err) // not here, because done may publish a smaller form and block
 			return
 		}
 		b.finish(f, 0, err)

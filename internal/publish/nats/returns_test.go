@@ -86,7 +86,7 @@ func TestAMessageReturnsOnOneServer_Slow(t *testing.T) {
 		}
 		return err == nil && leader == killed
 	})
-	poll.Holds(t, "told of the election", func() bool { return bus.PossibleLosses() > before && bus.Ready() == nil })
+	poll.Holds(t, "the election is counted", func() bool { return bus.PossibleLosses() > before && bus.Ready() == nil })
 	if got := load(t, bus)[returned]; !got.Live() && leads(killed) {
 		t.Errorf("loaded %v, want the message that returned", got)
 	}

@@ -102,7 +102,7 @@ func TestChangedFiles(t *testing.T) {
 		r.conn.CheckFiles(t.Context())
 		r.wantReconnects(1)
 		if got := r.user(); got == first || got == "" {
-			t.Errorf("the server still takes us for %s", got)
+			t.Errorf("the server still has a connection of user %s", got)
 		}
 
 		// A rejected file does not end a working connection.
@@ -116,13 +116,13 @@ func TestChangedFiles(t *testing.T) {
 			}
 		}
 		if got := r.user(); got != second {
-			t.Errorf("the server takes us for %s, want %s", got, second)
+			t.Errorf("the server has a connection of user %s, want %s", got, second)
 		}
 		r.write(path, user())
 		r.conn.CheckFiles(t.Context())
 		r.wantReconnects(2)
 		if r.logged("BEGIN") || r.logged("nothing of use") {
-			t.Errorf("the log has what is in the file: %s", r.b)
+			t.Errorf("the log has the content of the file: %s", r.b)
 		}
 	})
 

@@ -44,6 +44,6 @@ func TestASecondDelete(t *testing.T) {
 	at, err := publishNow(t, bus, message(event.Deleted, "9", p3, 0))
 	var conflict *publish.ConflictError
 	if !errors.As(err, &conflict) {
-		t.Errorf("the delete of version 9, which expects %d, counts as stored at %d (%v): that is the delete of version 5, from before", p3, at, err)
+		t.Errorf("the delete of version 9, which expects %d, counts as stored at %d (%v): that is the earlier delete, of version 5", p3, at, err)
 	}
 }

@@ -46,7 +46,7 @@ func TestSharedConnection(t *testing.T) {
 	s.Thaw()
 	for n, b := range buses[1:] {
 		if err := <-completed[n+1]; err != nil {
-			t.Errorf("what another bus had in flight: %v", err)
+			t.Errorf("a message that another bus had in flight: %v", err)
 		}
 		if got := b.conn.NC.Stats().Reconnects; got != 0 {
 			t.Errorf("connected anew %d times", got)
@@ -97,7 +97,7 @@ func TestPermissionOfAnotherCluster(t *testing.T) {
 	first := connect(t, o)
 	o.Cluster, o.AckTimeout = "second", limit/100
 	second := connect(t, o)
-	poll.Holds(t, "told of the permission", func() bool { // the publish can time out first
+	poll.Holds(t, "the bus reports the missing permission", func() bool { // the publish can time out first
 		_, err := publishNow(t, second, odd(t))
 		return errors.Is(err, natsgo.ErrPermissionViolation)
 	})

@@ -42,9 +42,9 @@ func (o Options) streamConfig() jetstream.StreamConfig {
 // If the new stream started at 1, the server would silently send nothing until the stream passed
 // that position.
 //
-// The new stream can start too low in two cases: the old stream stored more than a million messages
-// per second for its whole life, or the clock was ahead by more than that life when the old stream
-// was created.
+// The new stream can start too low in two cases: the old stream stored more than a million messages per
+// second for its whole life, or the clock was ahead when the old stream was created, by more than the time
+// until its replacement.
 //
 // JSON numbers are exact in every client up to 2^53, which is reached in the year 2255.
 func firstSequence(now time.Time) uint64 { return uint64(now.UnixMicro()) }
@@ -113,9 +113,9 @@ type wrongSetting struct {
 	edit             string // the flag of "nats stream edit" that fixes it, or "" if none can
 }
 
-// checkStream checks the settings that matter. It ignores size limits, which are the operator's
-// choice, because a full stream rejects messages. It also allows more replicas than configured, and
-// other subjects in the same stream.
+// checkStream checks the settings that matter. It ignores size limits: they are the operator's choice, and a
+// full stream rejects messages instead of dropping old ones. It also allows more replicas than configured,
+// and other subjects in the same stream.
 func checkStream(is jetstream.StreamConfig, o Options) error {
 	var wrong []wrongSetting
 	check := func(ok bool, name string, is, should any, edit string) {

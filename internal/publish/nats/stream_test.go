@@ -85,7 +85,7 @@ func TestAStreamThatComesBackEmpty(t *testing.T) {
 	}
 	for _, name := range []string{"new", "newer"} {
 		if got := publishOK(t, bus, publishtest.Object{Name: name, Version: 1}.Message(t, 0)); got <= position {
-			t.Errorf("%s is at %d, and the old stream had come to %d", name, got, position)
+			t.Errorf("%s is at %d, and the old stream had reached %d", name, got, position)
 		}
 		want(name, 1)
 	}
@@ -302,7 +302,7 @@ func TestStreamIsDeleted(t *testing.T) {
 	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
 	if _, err := publishNow(t, bus, m); err == nil {
 		// The check after the connect may find that the stream no longer exists.
-		poll.Holds(t, "told of another stream than the one that is not there", func() bool { return bus.PossibleLosses() > 1 })
+		poll.Holds(t, "the new stream is counted after the deleted one", func() bool { return bus.PossibleLosses() > 1 })
 	}
 	poll.Holds(t, "published again", func() bool {
 		_, err := publishNow(t, bus, m)

@@ -214,8 +214,8 @@ func TestSubscribeLastOfNothing(t *testing.T) {
 	s.want(w.put("a", "c", "b", "c")[1])
 }
 
-// TestSubscribeFilters verifies that the server applies the filters to 1,100 objects, which is more
-// than the server looks up in one request elsewhere.
+// TestSubscribeFilters verifies that the server applies the filters to 1,100 objects. A direct get of the last
+// messages of several subjects would be limited to 1,024.
 func TestSubscribeFilters(t *testing.T) {
 	ns := natstest.Start(t)
 	w := newWriter(t, Options{Connection: Connection{URLs: []string{ns.URL}}})
@@ -240,7 +240,7 @@ func TestSubscribeFilters(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := none.Next(); got.Err == nil || got.Subject != "kuberelay.x.y" {
-		t.Errorf("got %s of subject %q, want what is foreign", got, got.Subject)
+		t.Errorf("got %s of subject %q, want a foreign message", got, got.Subject)
 	}
 }
 
@@ -308,7 +308,7 @@ func TestSubscribeForeign(t *testing.T) {
 	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromStart})
 	for want := positions[0] - 2; want < positions[0]; want++ {
 		if got := s.Next(); got.Err == nil || got.Position != want {
-			t.Errorf("got %s at %d, want what is foreign at %d", got, got.Position, want)
+			t.Errorf("got %s at %d, want a foreign message at %d", got, got.Position, want)
 		}
 	}
 	s.want(positions...)

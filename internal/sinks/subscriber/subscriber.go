@@ -34,7 +34,7 @@ var _, _ Bus = (*natsreader.Bus)(nil), (*reader.Bus)(nil)
 func Open(ctx context.Context, cfg config.Config, status *tail.Status, reading *longwork.Counter) (Bus, error) {
 	bus, err := open(ctx, cfg, status, reading)
 	if err != nil {
-		return nil, classify(err) // not bus, which is an interface with a nil pointer
+		return nil, classify(err) // not bus: it would be an interface with a nil pointer, which is not nil
 	}
 	return bus, nil
 }

@@ -30,8 +30,8 @@ type Group struct {
 
 const (
 	holderScript = `trap "" HUP INT TERM; read -r _`
-	// Not "kill -KILL": dash rejects the group after "--" as a bad number. The script repeats a failed
-	// removal once, because a dying process can still create a file.
+	// The script can't use "kill -KILL", because dash then rejects the group after "--" as a bad number. The
+	// script repeats a failed removal once, because a dying process can still create a file.
 	reaperScript = `trap "" HUP INT TERM; read -r _
 kill -s KILL -- "-$1"
 [ -z "$2" ] || rm -rf -- "$2" || { sleep 1; rm -rf -- "$2"; }`

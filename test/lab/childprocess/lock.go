@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// LockFile opens the file and locks it. The operating system releases the lock when every process that
-// has the file open has closed it or ended. This includes child processes that inherited the file.
-// While another process holds the lock, LockFile writes a message to log, at once and then every 15
-// seconds. The message contains the id of the other process, and the text of does, which says what that
-// process does with the lock, such as "builds etcd".
+// LockFile opens the file and locks it. The operating system releases the lock when every process that has
+// the file open has closed it or ended. This includes child processes that inherited the file. While another
+// process holds the lock, LockFile writes a message to log, at once and then every 15 seconds. The message
+// contains the id of the other process and the text does, such as "builds etcd", which says what that process
+// does while it holds the lock.
 func LockFile(ctx context.Context, path string, log io.Writer, does string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // archive, it logs the error, and brokers start more slowly.
 func (i Installation) withClasses(ctx context.Context, log io.Writer) Installation {
 	if err := i.makeClasses(ctx, log); err != nil {
-		fmt.Fprintf(log, "the Kafka broker will start slowly: make its archive of classes: %v\n", err)
+		fmt.Fprintf(log, "the Kafka broker will start slowly, because its class archive cannot be created: %v\n", err)
 	}
 	return i
 }

@@ -50,11 +50,11 @@ func Fetch(ctx context.Context, log io.Writer) (Installation, error) {
 func FetchFormer(ctx context.Context, log io.Writer) (Installation, error) {
 	former := bytes.Replace(pom, []byte("<version>4.1.0</version>"), []byte("<version>4.0.2</version>"), 1)
 	if bytes.Equal(former, pom) {
-		return Installation{}, errors.New("pom.xml has another version than 4.1.0: change the release before too")
+		return Installation{}, errors.New("pom.xml does not have version 4.1.0: change the previous release too")
 	}
-	installed, err := fetchJars(ctx, log, os.Geteuid() == 0, "kafka-former", "the Kafka broker of the release before", former)
+	installed, err := fetchJars(ctx, log, os.Geteuid() == 0, "kafka-former", "the previous release of the Kafka broker", former)
 	if err != nil {
-		return Installation{}, fmt.Errorf("fetch the Kafka broker of the release before: %w", err)
+		return Installation{}, fmt.Errorf("fetch the previous release of the Kafka broker: %w", err)
 	}
 	return installed, nil
 }

@@ -92,10 +92,10 @@ var word = regexp.MustCompile(`^[A-Za-z0-9._~-]+$`)
 
 func (o Options) validate() error {
 	if (o.Join != nil) != (o.NodeID > 1) {
-		return fmt.Errorf("node id %d: a broker that joins another needs one from 2 on, and only such a broker", o.NodeID)
+		return fmt.Errorf("node id %d: set an id of 2 or more if the broker joins another, and no id otherwise", o.NodeID)
 	}
 	if o.ControllerOnly && (o.Join != nil || len(o.Listeners) > 0) {
-		return errors.New("a controller without a broker joins nobody and has no further listeners")
+		return errors.New("a controller without a broker can have neither Join nor Listeners")
 	}
 	var tls, sasl bool
 	for i, l := range o.Listeners {
@@ -111,7 +111,7 @@ func (o Options) validate() error {
 		case SASLSSL:
 			sasl, tls = true, true
 		default:
-			return fmt.Errorf("there is no further listener %q: use %s, %s, %s or %s", l, Proxied, SASLPlaintext, SSL, SASLSSL)
+			return fmt.Errorf("%q is not an additional listener: use %s, %s, %s or %s", l, Proxied, SASLPlaintext, SSL, SASLSSL)
 		}
 		if slices.Contains(o.Listeners[:i], l) {
 			return fmt.Errorf("listener %s is named twice", l)

@@ -1,4 +1,5 @@
-// Package poll repeats a check until it succeeds. It serves states that change without a notification.
+// Package poll repeats a check until it succeeds. Use it to wait for a state that changes without a
+// notification.
 package poll
 
 import (

@@ -70,7 +70,7 @@ func testConflict(t *testing.T, bus Bus) {
 	wantConflict(t, p, Object{Name: "web", Version: 3}.Message(t, first), acked(m2, second))
 	// The expected position doesn't exist yet.
 	wantConflict(t, p, Object{Name: "web", Version: 3}.Message(t, second+100), acked(m2, second))
-	// The writer expects no event, for another object with the same name.
+	// The writer expects no event, because its object has the same name but another UID.
 	wantConflict(t, p, Object{Name: "web", Version: 9, UID: "other"}.Message(t, 0), acked(m2, second))
 	// The id is the same, but the epoch differs: the API server was restored from a backup and has
 	// assigned the version again.

@@ -1,5 +1,5 @@
-// Run runs one history of the simulator, a number of histories, or histories for a given time. If a
-// history fails, it shrinks the failed history with the lowest seed, prints its log, and exits with
+// Command run runs one history of the simulator, a number of histories, or histories for a given time. If a
+// history fails, the command shrinks the failed history with the lowest seed, prints its log, and exits with
 // status 1.
 package main
 

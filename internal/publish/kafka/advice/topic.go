@@ -40,9 +40,9 @@ type wrongSetting struct {
 	set              string // the value to set with kafka-configs.sh, or "" if that cannot fix it
 }
 
-// CheckTopic returns an error that names the wrong settings of an existing topic and the commands
-// that fix them, or nil. The last argument holds the current settings of the topic. A setting that
-// it lacks counts as correct.
+// CheckTopic returns an error that names the wrong settings of an existing topic and the commands that fix
+// them, or nil. The last argument holds the current settings of the topic. A setting that is not in this map
+// counts as correct.
 func (a *Advisor) CheckTopic(want TopicConfig, replication int, is map[string]string) error {
 	if wrong := compare(replication, is, want); len(wrong) > 0 {
 		return failure.Misconfigured("%s", a.describe(want, wrong))

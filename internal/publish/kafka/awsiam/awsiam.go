@@ -47,7 +47,7 @@ type Mechanism struct {
 	mu      sync.Mutex
 	chain   aws.CredentialsProvider // caches credentials until window before they expire
 	last    aws.Credentials
-	changed bool // last replaced other credentials, and Renew has not reported that yet
+	changed bool // last differs from the credentials before it, and Renew has not reported that yet
 }
 
 var _ sasl.Mechanism = (*Mechanism)(nil)

@@ -34,7 +34,7 @@ func (t *transport) track(raw net.Conn) (net.Conn, error) {
 // API versions. Such a response has 6 bytes for each of about a hundred requests.
 const maxFirstResponse = 1 << 20
 
-// tlsAlert is the first byte of a TLS alert, which kafka-go explains itself.
+// tlsAlert is the first byte of a TLS alert. kafka-go itself explains an alert.
 const tlsAlert = 0x15
 
 var errNotKafka = errors.New("the response is not from a Kafka broker")

@@ -88,7 +88,7 @@ func (c *Client) notCreated(want advice.TopicConfig, err error) error {
 	case errors.Is(err, kafka.InvalidReplicationFactor):
 		return fmt.Errorf("%w: fewer brokers are alive than the cluster's default.replication.factor: start the missing brokers, or set KUBERELAY_KAFKA_REPLICATION", err)
 	case failure.KindOf(err) == failure.Never:
-		return failure.Misconfigured("%w", err) // for example, a policy of the cluster or an invalid value
+		return failure.Misconfigured("%w", err) // for example, because of a policy of the cluster or an invalid value
 	}
 	return err
 }

@@ -94,7 +94,7 @@ func TestEnsureChecks(t *testing.T) {
 		{name: "compacted", is: compacted, want: advice.TopicConfig{CleanupPolicy: "compact"}},
 		{name: "not compacted", is: forever, want: advice.TopicConfig{CleanupPolicy: "compact"},
 			wrong: []string{`cleanup.policy is "delete", should be compact`, "--add-config cleanup.policy=compact"}},
-		{name: "compacted against our will", is: compacted, want: advice.TopicConfig{CleanupPolicy: "delete"},
+		{name: "compacted against the setting", is: compacted, want: advice.TopicConfig{CleanupPolicy: "delete"},
 			wrong: []string{`cleanup.policy is "compact", should be delete`, "--add-config cleanup.policy=delete,retention.ms=-1"}},
 		{name: "compacted and forgets", is: map[string]string{"cleanup.policy": "compact,delete"}, want: advice.TopicConfig{CleanupPolicy: "compact"},
 			wrong: []string{`retention.ms is "604800000"`, "--add-config retention.ms=-1"}},

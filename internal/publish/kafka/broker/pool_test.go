@@ -16,8 +16,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
-// interrupted is an address that calls a function when kafka-go first reads it, which is after RoundTrip has
-// chosen a pool, and before that pool sends the request.
+// interrupted is an address that calls a function when kafka-go first reads it. By then, RoundTrip has chosen
+// a pool, and the pool has not sent the request.
 type interrupted struct {
 	net.Addr
 
@@ -72,7 +72,7 @@ func goroutines(function string) (found []string) {
 // if they change while the pool is replaced.
 func TestCredentialsThatChangeDuringARenewal(t *testing.T) {
 	cluster, c := newFake(t)
-	c.transport.pool.Load().IdleTimeout = time.Hour // otherwise, a connection that is left closes itself
+	c.transport.pool.Load().IdleTimeout = time.Hour // otherwise, a leftover connection would close by itself
 	put(t, c, faulty, 0, record("a", "1"))
 	held, release := make(chan struct{}, 1), make(chan struct{})
 	cluster.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {

@@ -136,10 +136,10 @@ func TestReadEndsWithTheConsumer(t *testing.T) {
 		})
 	}
 	if start, got := readAll(t, c, topic, 0, 2, 2); start != 2 || got != nil {
-		t.Errorf("got %d, %q of nothing", start, got)
+		t.Errorf("an empty range: got start %d and records %q", start, got)
 	}
 	if _, err := c.Read(within(t), topic, 0, -1, 3, nil); err == nil {
-		t.Error("a negative offset is one of kafka-go's for 'the first', and no error")
+		t.Error("no error for a negative offset, which kafka-go takes for the first or the last offset")
 	}
 }
 
@@ -220,10 +220,10 @@ func TestFrozenBroker(t *testing.T) {
 	select {
 	case err := <-ended:
 		if err == nil {
-			t.Error("no error of a client that was closed")
+			t.Error("no error from a closed client")
 		}
 	case <-within(t).Done():
-		t.Error("Close does not end what waits for a broker")
+		t.Error("Close does not end a request that waits for a broker")
 	}
 	b.Thaw()
 	put(t, c, topic, 0, record("a", "3"))

@@ -209,7 +209,7 @@ func (r *idRequest) encode() []byte {
 	return b
 }
 
-// idResponse is the ID of a topic, which is "" if the broker has no topic IDs, or the broker's error.
+// idResponse has the ID of a topic, or the broker's error. The ID is "" if the broker has no topic IDs.
 type idResponse struct {
 	id  string
 	err error
@@ -269,7 +269,7 @@ func (f *flexible) number() uint64 {
 	return n
 }
 
-// length returns the length of a list or string, which is 0 for null.
+// length returns the length of a list or string. The length of null is 0.
 func (f *flexible) length() uint64 { return max(f.number(), 1) - 1 }
 
 func (f *flexible) skipTagged() {

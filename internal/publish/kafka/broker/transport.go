@@ -94,7 +94,7 @@ func newTransport(opts Options) (*transport, error) {
 		MetadataTTL: metadataTTL,
 		ClientID:    opts.ClientID,
 	}}
-	if t.auth != nil { // kafka-go compares the interface with nil
+	if t.auth != nil {
 		first.SASL = t.auth
 	}
 	t.pool.Store(first)
@@ -143,8 +143,8 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 	return res, t.explain(err)
 }
 
-// closeUnused closes a pool again if it was replaced, or if the transport was closed, since a request
-// chose it. kafka-go opens a closed pool for a request, and otherwise keeps it open forever.
+// closeUnused closes a pool that was replaced, or whose transport was closed, after a request chose the pool.
+// kafka-go opens the closed pool again for the request, and would then keep it open forever.
 func (t *transport) closeUnused(p *pool) {
 	if t.closed.Load() || t.pool.Load() != p {
 		p.CloseIdleConnections()
@@ -206,7 +206,7 @@ func (t *transport) renewSoon(started time.Time) {
 	}
 }
 
-// forgetPool closes the idle connections, and a connection in use when its request ends. Unlike
+// forgetPool closes the idle connections at once, and each connection in use when its request ends. Unlike
 // renew, it does not wait until new connections succeed. It waits for a replacement in progress, whose
 // connection can be older than the new credentials.
 func (t *transport) forgetPool() {

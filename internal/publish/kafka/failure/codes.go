@@ -57,5 +57,5 @@ func kindOfCode(code kafka.Error) Kind {
 		kafka.TransactionalIDNotFound:
 		return Never
 	}
-	return Never // newer than kafka-go, which requests no protocol version with such a code
+	return Never // a code that kafka-go does not know; it requests no protocol version with such a code
 }

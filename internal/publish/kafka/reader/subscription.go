@@ -50,7 +50,7 @@ type subscription struct {
 	target  target
 	workers sync.WaitGroup
 
-	known   map[publish.Log]context.CancelCauseFunc // partitions with a goroutine, which the function stops
+	known   map[publish.Log]context.CancelCauseFunc // for each partition with a goroutine, the function that stops the goroutine
 	started bool                                    // topics were found
 	missing bool                                    // the first poll found no topic
 	seen    map[publish.Log]bounds
@@ -178,7 +178,7 @@ func (s *subscription) resume(ctx context.Context) error {
 		switch {
 		case s.target.opts.UntilLost && (errors.Is(e.err, broker.ErrNoTopic) || errors.Is(e.err, broker.ErrPastEnd)):
 			why = append(why, fmt.Errorf("%w: %w", publish.ErrLost, e.err))
-		case errors.Is(e.err, broker.ErrNoTopic): // a later topic with this name is a new one
+		case errors.Is(e.err, broker.ErrNoTopic): // if the topic exists again later, it is a new one
 			delete(s.known, e.p.log)
 		case errors.Is(e.err, broker.ErrPastEnd):
 			s.follow(ctx, s.b.newPartition(e.p.log, 0), 0)

@@ -30,7 +30,7 @@ type Encoded struct {
 	Control bool
 
 	codec     Compression
-	appended  bool // the broker set the time of all records to latest when it appended them
+	appended  bool // when the broker appended the batch, it set the time of all records to latest
 	earliest  int64
 	latest    int64
 	count     int

@@ -1,9 +1,8 @@
-// Package recordbatch encodes Kafka record batches in format v2 (magic 2), as a producer sends
-// them, and reads the batches of a fetch response:
-// https://kafka.apache.org/documentation/#recordbatch and KIP-98. It performs no I/O. The project
-// doesn't use kafka-go's own code for this, because kafka-go cannot set the producer ID, epoch, and
-// sequence number of a batch, and reads a batch without bounds, although any producer can send a
-// batch that unpacks to gigabytes.
+// Package recordbatch encodes Kafka record batches in format v2 (magic 2), as a producer sends them, and
+// reads the batches of a fetch response: https://kafka.apache.org/documentation/#recordbatch and KIP-98. It
+// performs no I/O. The project doesn't use kafka-go's own code for this, for two reasons. kafka-go cannot set
+// the producer ID, epoch, and sequence number of a batch. It also reads a batch without bounds, although any
+// producer can send one that unpacks to gigabytes.
 //
 // The package guarantees:
 //

@@ -45,9 +45,9 @@ func TestFranz(t *testing.T) {
 	}
 }
 
-// TestFranzWithoutIdempotence verifies that the batches are identical without idempotence, except
-// for the sequence. franz-go writes sequence 0, and this package writes -1 like Java. Brokers ignore
-// the sequence then.
+// TestFranzWithoutIdempotence verifies that the batches are identical without idempotence, except for the
+// sequence: franz-go writes sequence 0, and this package writes -1 like Java. Without a producer ID, brokers
+// ignore the sequence.
 func TestFranzWithoutIdempotence(t *testing.T) {
 	want := franzBatches(t, [][]Record{oddRecords}, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.DisableIdempotentWrite())[0]
 	if sequence := binary.BigEndian.Uint32(want[53:]); sequence != 0 {

@@ -49,7 +49,7 @@ type Sender struct {
 	mu           sync.Mutex
 	waiting      []*Item // added, not in a batch yet
 	closed       error   // why Add fails; nil while it does not
-	used         Share   // by events that are admitted and not complete
+	used         Share   // used by the events that are admitted and not complete
 	last         LastStored
 	known        int64         // every record below this offset was written by the sender, was read by the session, or is in unread; 0 before the first record
 	unread       Spans         // offsets that other writers have written, see TakeUnread

@@ -207,7 +207,7 @@ func TestATombstoneStaysWithItsRecord(t *testing.T) {
 		}
 		for key, want := range map[string]int64{"a": 0, "b": 2, "c": 4, "d": 5, "e": 7, "f": 9} {
 			if got := o.of(key); len(got) != 1 || got[0].err != nil || got[0].offset != want {
-				t.Errorf("%s is told %v, want offset %d", key, got, want)
+				t.Errorf("%s got %v, want offset %d", key, got, want)
 			}
 		}
 		if last := l.LastStored(); last.Next != 10 || last.Tombstone {
@@ -259,7 +259,7 @@ func TestABatchTooLargeIsSplit(t *testing.T) {
 			t.Errorf("stored %v, want %v", p.keys, want)
 		}
 		if got := o.of("large"); len(got) != 1 || !errors.Is(got[0].err, publish.ErrTooLarge) {
-			t.Errorf("the large one is told %v, want %v", got, publish.ErrTooLarge)
+			t.Errorf("the large record got %v, want %v", got, publish.ErrTooLarge)
 		}
 	})
 }
@@ -313,7 +313,7 @@ func TestARefusalAfterADoubtEndsTheSession(t *testing.T) {
 				synctest.Wait()
 				b := o.of("b")
 				if len(b) != 1 || (b[0].err == nil) == c.ends {
-					t.Errorf("the next is told %v", b)
+					t.Errorf("the next record got %v", b)
 				}
 			})
 		})
@@ -361,11 +361,11 @@ func TestTheEndCompletesWhatWaits(t *testing.T) {
 		for key, notSent := range map[string]bool{"in a batch": false, "waiting": true, "late": true} {
 			got := o.of(key)
 			if len(got) != 1 || !errors.Is(got[0].err, errEnded) || errors.Is(got[0].err, publish.ErrNotSent) != notSent {
-				t.Errorf("%s is told %v", key, got)
+				t.Errorf("%s got %v", key, got)
 			}
 		}
 		if got := o.of("withdrawn"); len(got) != 0 {
-			t.Errorf("what was withdrawn is told %v", got)
+			t.Errorf("the withdrawn record got %v", got)
 		}
 	})
 }

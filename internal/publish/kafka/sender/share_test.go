@@ -56,7 +56,7 @@ func TestAStallFromTheStart(t *testing.T) {
 			t.Error("the sender does not count as stalled")
 		}
 		if got := l.TakeForeign(7); len(got) > 0 {
-			t.Errorf("took %v as offsets of other writers, and they can be those of the batch", got)
+			t.Errorf("took %v for offsets of other writers, but they can belong to the batch", got)
 		}
 	})
 }

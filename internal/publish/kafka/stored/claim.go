@@ -25,8 +25,8 @@ func ClaimOf(e record.Entry) event.Claim {
 	return c
 }
 
-// Claim returns the claim in the checkpoint topic. It returns the zero value if the event topic has
-// lost the claim. The takeover finds a claim that only the event topic has.
+// Claim returns the claim in the checkpoint topic. It returns the zero value if the event topic has lost the
+// claim. It does not find a claim that only the event topic has. The takeover finds such a claim.
 func (s *Reader) Claim(ctx context.Context) (event.Claim, error) {
 	key := event.ClaimPartitionKey(s.cluster)
 	offsets, err := s.client.Offsets(ctx, s.checkpoint)

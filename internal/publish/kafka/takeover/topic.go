@@ -80,8 +80,8 @@ func (t *Topic) IgnoredState() (int, bool) {
 	return n, n > 0 && t.Spread != min(n, len(t.parts))
 }
 
-// Times returns the partitions of recorded events and markers, and their times in seconds since
-// 1970. A record that the session writes must not have an earlier time. Call Times before Update.
+// Times returns the partition and the time, in seconds since 1970, of each recorded event and marker. A
+// record that the session writes must not have an earlier time. Call Times before Update.
 func (t *Topic) Times() iter.Seq2[int, int64] {
 	return func(yield func(int, int64) bool) {
 		for _, e := range t.entries {
@@ -147,7 +147,7 @@ const maxLookups = 10_000
 type Lookup struct {
 	Keyed
 	Home int   // the partition of the checkpoint topic
-	By   int64 // the offset in that partition of the record that erased the entry
+	By   int64 // in that partition, the offset of the record that erased the entry
 }
 
 // Lookups returns the erased entries whose events the caller must look up, because the topic has no

@@ -66,7 +66,7 @@ func (t Template) Validate(checkpoint string) error {
 	case !record.IsTopic(checkpoint):
 		return failure.Misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q: use letters, digits, dots, underscores, and hyphens", checkpoint)
 	case checkpoint == string(t):
-		return failure.Misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q, which is KUBERELAY_KAFKA_TOPIC too: use another, or unset it for %q", checkpoint, t.DefaultCheckpoint())
+		return failure.Misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q, the same as KUBERELAY_KAFKA_TOPIC: use another name, or unset it to use %q", checkpoint, t.DefaultCheckpoint())
 	}
 	return nil
 }

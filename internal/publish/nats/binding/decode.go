@@ -12,9 +12,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Decode decodes the event in a message, in either content mode. It also accepts an event from
-// another writer that follows the binding. It rejects a message with a duplicate attribute. It sets
-// only ID, Attributes, and Data. In binary mode, the attributes are sorted by name.
+// Decode decodes the event in a message, in either content mode. It accepts the events of every writer that
+// follows the binding. It rejects a message in which an attribute occurs twice. The result has only ID,
+// Attributes, and Data. In binary mode, the attributes are sorted by name.
 func Decode(headers natsgo.Header, data []byte) (*event.Message, error) {
 	if isAmbiguous(headers) {
 		return nil, errAmbiguous

@@ -53,7 +53,7 @@ func Encode(m *event.Message, structured bool, h *Header) (*natsgo.Msg, error) {
 	return &natsgo.Msg{Header: h.h, Data: m.Data}, nil
 }
 
-// IsRow reports whether a key-value bucket that mirrors the stream has a key for a message.
+// IsRow reports whether a message is a row, that is, becomes a key of a bucket that mirrors the stream.
 func IsRow(headers natsgo.Header) bool { return get(headers, keyValueHeader) != keyValueDelete }
 
 // Header builds a natsgo.Header whose values share one array. Headers are reused, because a map per

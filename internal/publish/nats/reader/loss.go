@@ -44,7 +44,7 @@ func (l *losses) observe(info *jetstream.StreamInfo, asked, answered time.Time) 
 		close(l.changed)
 		l.changed = make(chan struct{})
 	}
-	l.seen = bounds{created: info.Created, at: asked.Round(0), serverTime: info.TimeStamp} // the monotonic clock stops while the machine is suspended
+	l.seen = bounds{created: info.Created, at: asked.Round(0), serverTime: info.TimeStamp} // Round drops the monotonic clock, which stops while the machine is suspended
 	l.heard = answered
 	if info.State.Msgs > 0 {
 		l.seen.last = info.State.LastSeq

@@ -133,7 +133,7 @@ func (s *subscription) session(ctx context.Context, connection int) (ok bool, er
 	defer cancel()
 	watching.Go(func() { s.b.conn.UntilLost(ctx, connection); cancel() })
 	ok, err = s.consume(ctx)
-	if ctx.Err() != nil { // the connection was lost, which await reports, or the caller's ctx ended
+	if ctx.Err() != nil { // the caller's ctx ended, or the connection was lost, which await reports
 		err = nil
 	}
 	return ok, err

@@ -33,8 +33,8 @@ type Conn struct {
 	workers sync.WaitGroup
 }
 
-// Hooks are functions of the owner of a Conn. Only Check is required. The others may be nil. They
-// may be called before Connect returns.
+// Hooks are functions of the owner of a Conn. Only Check is required, and the others may be nil. Connect may
+// call any of them before it returns.
 type Hooks struct {
 	// Check checks the stream, and calls [Conn.Found] if the stream exists. An error that wraps
 	// ErrMisconfigured is permanent.

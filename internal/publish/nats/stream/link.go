@@ -209,9 +209,8 @@ func (l *link) onConnect(nc *natsgo.Conn) {
 	}
 }
 
-// onClosed is called when the connection has closed permanently. Unless close was called, the server
-// rejected the client in a way from which the client cannot recover, even with MaxReconnects
-// unlimited.
+// onClosed is called when the connection has closed permanently. Unless close was called, the server rejected
+// the client with an error after which the client never reconnects, although MaxReconnects is unlimited.
 func (l *link) onClosed(nc *natsgo.Conn) {
 	if l.ending.Err() != nil {
 		return
@@ -243,7 +242,7 @@ func (l *link) onDisconnect(_ *natsgo.Conn, err error) {
 // permission error once per message.
 func (l *link) onError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
 	if errors.Is(err, natsgo.ErrBadHeaderMsg) {
-		return // in a stored message, which its reader reports
+		return // the error is in a stored message, and the reader of the message reports it
 	}
 	isNew := false
 	for _, c := range l.all() {

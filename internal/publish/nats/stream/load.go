@@ -13,7 +13,7 @@ import (
 
 const (
 	loadBatch = 10_000          // messages per request, about 8 MB of headers
-	loadIdle  = 2 * time.Second // time without a message after which left asks the server
+	loadIdle  = 2 * time.Second // time without a message after which the load asks the server how many are pending
 
 	// The server chooses a random replica for a consumer. With five replicas, one load in 200,000
 	// gets no consumer on the leader in this many attempts.

@@ -34,7 +34,7 @@ func TestLateLook(t *testing.T) {
 	s.disconnected(errors.New("broken"))
 	s.set(0, nil)
 	if _, _, err := s.State(); err == nil {
-		t.Error("ready, by a look at the connection before")
+		t.Error("ready after a check over the former connection")
 	}
 	s.set(1, nil)
 	if _, _, err := s.State(); err != nil {
@@ -50,7 +50,7 @@ func TestAStreamWithoutALeader(t *testing.T) {
 	l, _ := loader(c)
 	cluster.Stop(1)
 	cluster.Stop(2)
-	poll.Holds(t, "told that the stream has no leader", func() bool { return errors.Is(c.Ready(), ErrNoLeader) })
+	poll.Holds(t, "Ready reports that the stream has no leader", func() bool { return errors.Is(c.Ready(), ErrNoLeader) })
 	for name, read := range map[string]func() error{
 		"the start of a load": func() error { _, err := c.FindStream(t.Context()); return err },
 		"the end of a load":   func() error { return l.readMissing(t.Context()) },
