@@ -1,4 +1,4 @@
-# "make" or "make help" lists the targets. They need only Go, git and make.
+# "make" or "make help" lists the targets. They need Go, git, and make. CONTRIBUTING.md lists what else some targets need.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -126,7 +126,7 @@ which-promtool: $(PROMTOOL)
 	@echo $(PROMTOOL)
 
 .PHONY: generate
-generate: ## Generate docs/configuration.md, docs/metrics.md, docs/sizing.md, docs/schemas, and the chart's values, schema, README and dashboards
+generate: ## Generate docs/configuration.md, docs/metrics.md, docs/sizing.md, docs/schemas, and the chart's values, schema, README, and dashboards
 	@for page in config:configuration metrics:metrics sizing:sizing; do \
 		$(GO) run "./hack/$${page%:*}docs" >docs/page.tmp && mv docs/page.tmp "docs/$${page#*:}.md" || exit 1; \
 	done
@@ -229,7 +229,7 @@ IMAGE_ARGS = --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) --tag $
 # Every file in the image has the time of the commit, so that the image is reproducible.
 IMAGE_TIME = $(shell git log -1 --format=%ct 2>/dev/null)
 .PHONY: image
-image: ## Build the image (IMAGE, IMAGE_TAG, IMAGE_FLAGS) with buildah, podman or docker
+image: ## Build the image (IMAGE, IMAGE_TAG, IMAGE_FLAGS) with buildah, podman, or docker
 	@if command -v buildah >/dev/null; then \
 		set -- buildah $(BUILDAH_FLAGS) build $(if $(IMAGE_TIME),--timestamp $(IMAGE_TIME)); \
 	elif command -v podman >/dev/null; then \
@@ -260,7 +260,7 @@ upgrade-test: ## Test an upgrade from a commit or tag, and the downgrade, under 
 # The same commit and the same version of Go give the same files. ARCHES="amd64" builds for one architecture.
 ARCHES ?= amd64 arm64
 .PHONY: release
-release: $(HELM) $(CYCLONEDX) ## Build dist/: binaries for Linux, SBOMs, the chart and SHA256SUMS (VERSION=v1.2.3)
+release: $(HELM) $(CYCLONEDX) ## Build dist/: binaries for Linux, SBOMs, the chart, and SHA256SUMS (VERSION=v1.2.3)
 	@echo '$(VERSION)' | grep -Eqx 'v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?' || \
 		{ echo "make release: VERSION is '$(VERSION)', and a release needs a semantic version: tag the commit, or set VERSION=v1.2.3" >&2; exit 1; }
 	@test -z "$$(git status --porcelain)" || { echo 'make release: the work tree has changes that are not committed: commit or remove them' >&2; exit 1; }
@@ -275,16 +275,16 @@ release: $(HELM) $(CYCLONEDX) ## Build dist/: binaries for Linux, SBOMs, the cha
 	@cat dist/SHA256SUMS
 
 .PHONY: test-tools
-test-tools: test-samples ## Run the tests that need more tools: buildah for the image, and those of test-samples
+test-tools: test-samples ## Run the tests that need buildah, and those of test-samples
 	$(GO) test -tags tools ./test/chart -count 1 -v -run '^(TestImage|TestImageWithoutTools|TestSidecar)$$'
 
 .PHONY: test-samples
-test-samples: ## Run the tests of the programs in examples that need Python 3, Maven or npm
+test-samples: ## Run the tests of the programs in examples that need Python 3, Maven, or npm
 	$(GO) run ./hack/binaries
 	$(GO) test -tags tools ./test/e2e -count 1 -v -timeout $(TEST_TIMEOUT) -run '^(TestExamples(RefuseCredentials|WhoseBusComesBackEmpty)|TestTable(Java|Python|Streams|TypeScript))$$'
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz target for FUZZ_TIME (20000x), or those of some directories (FUZZ=internal/event)
+fuzz: ## Run every fuzz target for FUZZ_TIME (20000x), or only the targets in some directories (FUZZ=internal/event)
 	@grep -rnoE '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' $(FUZZ) | while IFS=: read -r file _ target; do \
 		target=$${target#func }; package=./$$(dirname "$$file"); \
 		echo "==> $$target in $$package, $(FUZZ_TIME)"; \
