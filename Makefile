@@ -1,10 +1,11 @@
-# "make" or "make help" lists the targets. They need only Go, git and make.
+# "make" or "make help" lists the targets. They need Go, git, and make. CONTRIBUTING.md lists what else some targets need.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
 GO ?= go
-# TEST_TIMEOUT is the timeout of each package, FUZZ_TIME the inputs (20000x) or the time (10s) for each fuzz target.
+# TEST_TIMEOUT is the timeout of each package. FUZZ_TIME is the number of inputs (20000x) or the time (10s) for each
+# fuzz target.
 TEST_TIMEOUT ?= 60m
 TEST_FLAGS ?=
 FUZZ_TIME ?= 20000x
@@ -25,7 +26,7 @@ BUILD = CGO_ENABLED=0 $(GO) build -trimpath $(SIZE_FLAGS) -ldflags '$(LDFLAGS)'
 GOLANGCI_LINT_VERSION := v2.15.0
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kuberelay/tools
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
-# The same holds for Helm and its unit test plugin.
+# Helm and its unit test plugin are also built once.
 HELM_VERSION := v3.22.0
 HELM := $(TOOLS)/helm-$(HELM_VERSION)/helm
 HELM_UNITTEST_VERSION := v1.1.2
@@ -45,7 +46,7 @@ build: ## Build bin/forwarder
 	$(BUILD) -o bin/forwarder ./cmd/forwarder
 
 # TEST_PARALLEL is the number of packages that "make test" tests at once. Most tests wait for
-# servers, so it is more than the number of CPUs. The longest packages are the first.
+# servers, so the number can exceed the number of CPUs. "make test" starts the slowest packages first.
 TEST_PARALLEL ?= 4
 
 # "make test" skips the tests whose names end in _Slow. "make test-slow" runs them.
@@ -98,7 +99,7 @@ $(HELM):
 	GOBIN=$(@D) GOFLAGS= $(GO) install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
 
 # BUILD_MODULE builds a command in the directory of its module, for modules that "go install" rejects, for example because
-# of a replace directive. $(2) are flags of the build.
+# of a replace directive. $(1) is the module with its version, and $(2) has additional build flags.
 BUILD_MODULE = mkdir -p $(@D) && cd "$$($(GO) mod download -json $(1) | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')" && \
 	GOWORK=off GOFLAGS= $(GO) build -trimpath $(2) -o $@ ./cmd/$(@F)
 
@@ -106,7 +107,7 @@ $(HELM_UNITTEST):
 	@echo '==> building helm-unittest $(HELM_UNITTEST_VERSION) (once)' >&2
 	$(call BUILD_MODULE,github.com/helm-unittest/helm-unittest@$(HELM_UNITTEST_VERSION))
 
-# Without the clients of the clouds where Prometheus finds targets.
+# remove_all_sd leaves out Prometheus's service discovery, and with it the client libraries of the cloud providers.
 $(PROMTOOL):
 	@echo '==> building promtool $(PROMTOOL_VERSION) (once)' >&2
 	$(call BUILD_MODULE,github.com/prometheus/prometheus@$(PROMTOOL_VERSION),-tags remove_all_sd)
@@ -125,7 +126,7 @@ which-promtool: $(PROMTOOL)
 	@echo $(PROMTOOL)
 
 .PHONY: generate
-generate: ## Generate docs/configuration.md, docs/metrics.md, docs/sizing.md, docs/schemas, and the chart's values, schema, README and dashboards
+generate: ## Generate docs/configuration.md, docs/metrics.md, docs/sizing.md, docs/schemas, and the chart's values, schema, README, and dashboards
 	@for page in config:configuration metrics:metrics sizing:sizing; do \
 		$(GO) run "./hack/$${page%:*}docs" >docs/page.tmp && mv docs/page.tmp "docs/$${page#*:}.md" || exit 1; \
 	done
@@ -173,7 +174,7 @@ torture: ## Run the forwarder with random faults and write docs/reliability.md (
 
 LOSTACKS ?= 1000
 .PHONY: lostacks
-lostacks: ## Lose acknowledgements of Kafka at random moments (LOSTACKS=1000)
+lostacks: ## Test that Kafka stores each event once if acknowledgements are lost at random moments (LOSTACKS=1000)
 	$(GO) test ./internal/publish/kafka -run '^TestLostAcknowledgements_Slow$$' -count 1 -v -timeout 0 -lostacks=$(LOSTACKS)
 
 .PHONY: outage
@@ -182,13 +183,14 @@ outage: ## Measure an outage of the bus while objects change (OUTAGE=10m)
 
 HOSTILE ?= 1h
 .PHONY: hostile
-hostile: ## Measure what a hostile tenant does to the memory and the latency (HOSTILE=1h)
+hostile: ## Measure the forwarder's memory and latency while a hostile tenant creates objects (HOSTILE=1h)
 	$(GO) test -tags hostile ./test/e2e -run '^TestHostileTenant$$' -count 1 -v -timeout 0 -hostile.for $(HOSTILE)
 
-# hack/bench/main.go describes the benchmarks. They need the machine for themselves and take about an hour together.
-# BENCH="sync latency live frozen points page" selects benchmarks, and CONTENDERS="nats kafka" the contenders of sync.
+# hack/bench/main.go describes the benchmarks. Run them on an idle machine. Together, they take about an hour.
+# BENCH="sync latency live frozen points page" selects benchmarks. CONTENDERS="nats kafka" selects the programs that
+# the benchmark sync compares.
 .PHONY: bench
-bench: build ## Measure CPU, memory and latency, compared with the floor (PODS="20000 100000", BENCH=sync, ROUNDS=3, OUT=bench.md)
+bench: build ## Measure CPU, memory, and latency, and compare them with a minimal program (PODS="20000 100000", BENCH=sync, ROUNDS=3, OUT=bench.md)
 	@$(GO) run ./hack/binaries
 	@$(GO) build -o bin/bench ./hack/bench
 	@BENCH='$(BENCH)' PODS='$(PODS)' ROUNDS='$(ROUNDS)' CONTENDERS='$(CONTENDERS)' OUT='$(OUT)' bin/bench
@@ -212,8 +214,8 @@ handover: ## Measure handovers between two replicas (HANDOVERS=20) and kills of 
 	@$(GO) run ./hack/binaries
 	$(GO) test -tags handover ./test/e2e -run '^TestHandover$$' -count 1 -v -timeout 0 -handover.rounds $(HANDOVERS) -handover.kills $(KILLS)
 
-# With ONCE=1 the demo exits by itself. It is built with the flags of the forwarder, so that shared packages are compiled
-# once.
+# With ONCE=1, the demo exits by itself. The demo and the forwarder have the same build flags, so that Go compiles their
+# shared packages once.
 .PHONY: demo
 demo: ## Run the demo on its own control plane (SINK=kafka: with a real Kafka broker)
 	@echo '==> building the forwarder and the demo: a minute or two the first time'
@@ -227,7 +229,7 @@ IMAGE_ARGS = --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) --tag $
 # Every file in the image has the time of the commit, so that the image is reproducible.
 IMAGE_TIME = $(shell git log -1 --format=%ct 2>/dev/null)
 .PHONY: image
-image: ## Build the image (IMAGE, IMAGE_TAG, IMAGE_FLAGS) with buildah, podman or docker
+image: ## Build the image (IMAGE, IMAGE_TAG, IMAGE_FLAGS) with buildah, podman, or docker
 	@if command -v buildah >/dev/null; then \
 		set -- buildah $(BUILDAH_FLAGS) build $(if $(IMAGE_TIME),--timestamp $(IMAGE_TIME)); \
 	elif command -v podman >/dev/null; then \
@@ -241,13 +243,13 @@ image: ## Build the image (IMAGE, IMAGE_TAG, IMAGE_FLAGS) with buildah, podman o
 	echo "$$@" $(IMAGE_ARGS) .; "$$@" $(IMAGE_ARGS) .
 
 .PHONY: golden
-golden: ## Keep what this build writes to NATS and Kafka, for the tests of later releases (VERSION=v1.2.3)
+golden: ## Store the NATS and Kafka files that this build writes, for the tests of later releases (VERSION=v1.2.3)
 	@test ! -e 'test/e2e/testdata/golden/$(VERSION)' || { echo 'make golden: test/e2e/testdata/golden/$(VERSION) exists; a golden bus never changes' >&2; exit 1; }
 	@$(GO) run ./hack/binaries
 	$(GO) test ./test/e2e -run '^TestGoldenBuses_Slow$$' -count 1 -timeout $(TEST_TIMEOUT) -golden '$(VERSION)'
 
 .PHONY: upgrade-test
-upgrade-test: ## Test an upgrade from a commit or tag and the way back, under load, on NATS and Kafka (FROM=v1.2.3)
+upgrade-test: ## Test an upgrade from a commit or tag, and the downgrade, under load, on NATS and Kafka (FROM=v1.2.3)
 	@test -n '$(FROM)' || { echo 'make upgrade-test: set FROM to a tag or a commit, such as FROM=v1.2.3' >&2; exit 1; }
 	@$(GO) run ./hack/binaries
 	@set -e; tmp=$$(mktemp -d); trap 'git worktree remove --force "$$tmp/source"; rm -rf "$$tmp"' EXIT; \
@@ -258,7 +260,7 @@ upgrade-test: ## Test an upgrade from a commit or tag and the way back, under lo
 # The same commit and the same version of Go give the same files. ARCHES="amd64" builds for one architecture.
 ARCHES ?= amd64 arm64
 .PHONY: release
-release: $(HELM) $(CYCLONEDX) ## Build dist/: binaries for Linux, SBOMs, the chart and SHA256SUMS (VERSION=v1.2.3)
+release: $(HELM) $(CYCLONEDX) ## Build dist/: binaries for Linux, SBOMs, the chart, and SHA256SUMS (VERSION=v1.2.3)
 	@echo '$(VERSION)' | grep -Eqx 'v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?' || \
 		{ echo "make release: VERSION is '$(VERSION)', and a release needs a semantic version: tag the commit, or set VERSION=v1.2.3" >&2; exit 1; }
 	@test -z "$$(git status --porcelain)" || { echo 'make release: the work tree has changes that are not committed: commit or remove them' >&2; exit 1; }
@@ -273,16 +275,16 @@ release: $(HELM) $(CYCLONEDX) ## Build dist/: binaries for Linux, SBOMs, the cha
 	@cat dist/SHA256SUMS
 
 .PHONY: test-tools
-test-tools: test-samples ## Run the tests that need more tools: buildah for the image, and those of test-samples
+test-tools: test-samples ## Run the tests that need buildah, and those of test-samples
 	$(GO) test -tags tools ./test/chart -count 1 -v -run '^(TestImage|TestImageWithoutTools|TestSidecar)$$'
 
 .PHONY: test-samples
-test-samples: ## Run the tests of the programs in examples that need Python 3, Maven or npm
+test-samples: ## Run the tests of the programs in examples that need Python 3, Maven, or npm
 	$(GO) run ./hack/binaries
 	$(GO) test -tags tools ./test/e2e -count 1 -v -timeout $(TEST_TIMEOUT) -run '^(TestExamples(RefuseCredentials|WhoseBusComesBackEmpty)|TestTable(Java|Python|Streams|TypeScript))$$'
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz target for FUZZ_TIME (20000x), or those of some directories (FUZZ=internal/event)
+fuzz: ## Run every fuzz target for FUZZ_TIME (20000x), or only the targets in some directories (FUZZ=internal/event)
 	@grep -rnoE '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' $(FUZZ) | while IFS=: read -r file _ target; do \
 		target=$${target#func }; package=./$$(dirname "$$file"); \
 		echo "==> $$target in $$package, $(FUZZ_TIME)"; \
@@ -290,5 +292,5 @@ fuzz: ## Run every fuzz target for FUZZ_TIME (20000x), or those of some director
 	done
 
 .PHONY: clean
-clean: ## Remove build results; the user caches stay
+clean: ## Remove bin and dist, but not the cached tools
 	rm -rf bin dist

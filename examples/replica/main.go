@@ -1,14 +1,15 @@
 // Replica keeps a table of the objects of one resource in a file. A standard client-go informer reads
 // the objects from the bus of Kuberelay.
 //
-// The program replaces the whole file at each change, and first when the informer has the current state.
-// So the file always has a complete state: it loses the rows of objects that were deleted while the
-// program, the forwarder, or the bus was down. After a loss of the stream or topic, the file keeps the
-// rows of all other objects, because the informer then waits for a consistency point.
+// The program first writes the file when the informer has the current state, and then replaces the whole
+// file at each change. So the file always has a complete state, without the objects that were deleted
+// while the program, the forwarder, or the bus was down. If the stream or topic is lost and recreated,
+// the file keeps its rows until the forwarder has published everything again, because the informer waits
+// for a consistency point.
 //
 // The file can be incomplete in two cases: if the program starts while the forwarder publishes
-// everything again after a loss, or after a loss if KUBERELAY_RESOLVED_INTERVAL is 0. Then the file has
-// only the objects that are published so far.
+// everything again after a loss, or after a loss if KUBERELAY_RESOLVED_INTERVAL is 0. In both cases, the
+// file at first has only the objects that the forwarder has published so far.
 //
 //	NATS_URL=nats://localhost:4222 NATS_TOKEN_FILE=~/.local/share/kuberelay/nats/token \
 //	  RESOURCE=deployments.v1.apps TABLE=deployments.txt go run ./examples/replica

@@ -77,7 +77,7 @@ class KafkaTable {
         }
       }
       if (table.apply(batch)) {
-        target = consumer.endOffsets(partitions); // there is no order between partitions
+        target = consumer.endOffsets(partitions); // the table may still lack changes in other partitions
       }
       if (target.entrySet().stream().allMatch(p -> consumer.position(p.getKey()) >= p.getValue())) {
         table.caughtUp();

@@ -94,8 +94,8 @@ class Table {
   }
 
   /**
-   * Applies messages in order. Reports whether a cluster becomes complete once everything that is on
-   * the bus at this time is applied.
+   * Applies messages in order. Returns true if a message marks a cluster that is not complete yet. The
+   * cluster is complete when the table has everything that is on the bus at this time.
    */
   boolean apply(List<BusMessage> batch) throws Exception {
     int marked = 0;

@@ -48,7 +48,7 @@ def follow(table: Table, admin: AdminClient, consumer: Consumer) -> None:
         if not batch and describe(admin)[0] != topic:
             raise RuntimeError("the topic was recreated")
         if batch and table.apply(batch):
-            target = bounds(consumer, partitions)  # there is no order between partitions
+            target = bounds(consumer, partitions)  # the table may still lack changes in other partitions
         if target and all(positions[n] >= end for n, (_, end) in target.items()):
             table.caught_up()
             target = {}

@@ -65,8 +65,9 @@ class Table:
         return {}
 
     def apply(self, batch: list) -> bool:
-        """Applies messages in the order of the bus: log, next position, time, and the message. Reports
-        whether a cluster becomes complete once everything that is on the bus at this time is applied."""
+        """Applies messages in the order of the bus. Each has a log, the next position, its time, and
+        the message. Returns True if a message marks a cluster that is not complete yet. The cluster is
+        complete when the table has everything that is on the bus at this time."""
         marked = False
         with self.db:
             for of, position, at, m in batch:

@@ -70,7 +70,7 @@ async function follow(table: Table): Promise<void> {
         const position = before.get(n) ?? -1;
         if (position < first || position > end) throw new Error("the topic was recreated, or lost records");
       }
-      if (due) target = now; // there is no order between partitions
+      if (due) target = now; // the table may still lack changes in other partitions
       if (target && [...target].every(([n, [, end]]) => positions.get(n)! >= end)) {
         table.caughtUp();
         target = undefined;

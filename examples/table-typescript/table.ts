@@ -91,8 +91,8 @@ export class Table {
     return new Map();
   }
 
-  // Applies messages in order. Reports whether a cluster becomes complete once everything that is on
-  // the bus at this time is applied.
+  // Applies messages in order. Returns true if a message marks a cluster that is not complete yet. The
+  // cluster is complete when the table has everything that is on the bus at this time.
   apply(batch: Message[]): boolean {
     return this.#transaction(() => {
       let marked = 0;

@@ -37,7 +37,7 @@ func pod() []value {
 			name: "hostUsers", preset: nil, kind: "true or false", form: object{"type": []string{"boolean", "null"}},
 			description: "`false` runs the pod in a user namespace, so that its user has no rights on the node. This requires Kubernetes 1.33, Linux 6.3, and storage that supports idmapped mounts, which NFS doesn't. On a node that lacks any of these, the pod doesn't start. Not set: the cluster's default, `true`.",
 		},
-		number("terminationGracePeriodSeconds", 30, 3600, "How long the pod may take to end: at least 10 seconds more than `config.drainTimeout`, because closing the bus can take 8 seconds more."),
+		number("terminationGracePeriodSeconds", 30, 3600, "How long the pod may take to end: at least 10 seconds more than `config.drainTimeout`, because closing the bus can take 8 seconds more, and releasing the Lease 2 seconds."),
 		{
 			name: "revisionHistoryLimit", preset: nil, kind: "number", form: object{"type": []string{"integer", "null"}, "minimum": 0},
 			description: "How many old revisions of the Deployment or StatefulSet to keep. Not set: the cluster's default, 10.",

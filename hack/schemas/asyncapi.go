@@ -39,7 +39,7 @@ func asyncAPI() object {
 		"asyncapi", "3.0.0",
 		"info", object{
 			"title", "Kuberelay", "version", "1.0.0",
-			"description", "The forwarder publishes the changes of Kubernetes objects as CloudEvents 1.0. This document describes every type of event for both buses and " +
+			"description", "The changes of Kubernetes objects that the forwarder publishes, as CloudEvents 1.0. This document describes every type of event for both buses and " +
 				"both content modes. A forwarder uses one bus (KUBERELAY_SINK) and one mode (KUBERELAY_CONTENT_MODE). On NATS, values of headers are percent-encoded, as " +
 				"the CloudEvents NATS binding requires. docs/events.md explains the events.",
 			"license", object{"name", "Apache 2.0", "url", "https://www.apache.org/licenses/LICENSE-2.0"},
@@ -75,15 +75,15 @@ func allChannels() []channel {
 		"cluster", parameter("The name of the cluster. A byte outside of A-Z a-z 0-9 _ - is written =XX in upper-case hex."),
 	}
 	resource := prefix.with(
-		"group", parameter("The group, with _ in place of each dot, or core for the core group."),
-		"resource", parameter("The plural name of the resource. Escaped like the cluster."))
+		"group", parameter("The group, with _ instead of each dot, or core for the core group."),
+		"resource", parameter("The plural name of the resource, escaped in the same way as the cluster."))
 	channels := []channel{
 		{
 			name: "objectsOnNATS", server: nats, address: "{prefix}.{cluster}.{group}.{resource}.{namespace}.{name}", title: "Objects",
 			description: "The events of an object. The last message of the subject is the current state.",
 			parameters: resource.with(
-				"namespace", parameter("The namespace, or _ for a cluster-scoped object. Escaped like the cluster."),
-				"name", parameter("The name of the object. Escaped like the cluster.")),
+				"namespace", parameter("The namespace, escaped in the same way as the cluster, or _ for a cluster-scoped object."),
+				"name", parameter("The name of the object, escaped in the same way as the cluster.")),
 			messages: messagesOf(nats, func(t eventType) bool { return t.isObject }),
 		},
 		{
@@ -98,17 +98,17 @@ func allChannels() []channel {
 		},
 		{
 			name: "claimOnNATS", server: nats, address: "{prefix}.{cluster}._control.cluster._.claimed", title: "Claim",
-			description: "The cluster that owns the name.", parameters: prefix,
+			description: "Which cluster owns the cluster name.", parameters: prefix,
 			messages: messagesOf(nats, func(t eventType) bool { return t.typ == event.ClusterClaimed }),
 		},
 	}
 	return append(channels, channel{
 		name: "eventsOnKafka", server: kafka, address: "{topic}", title: "Events",
-		description: "All events. The key of a record is the attribute partitionkey. The partition is the one that Java's default partitioner chooses for the key. " +
-			"The last record of a key is the current state of its object. Markers and consistency points have no value, so tables built from the topic have no rows for them.",
+		description: "All events. The key of a record is the attribute partitionkey, and the partition is the one that Java's default partitioner chooses for it. " +
+			"The last record of a key is the current state of its object. Markers and consistency points have no value, so a table that is built from the topic has no rows for them.",
 		parameters: object{"topic", object{
 			"default", "kuberelay", "examples", []string{"kuberelay", "kuberelay.apps.deployments"},
-			"description", "KUBERELAY_KAFKA_TOPIC. With a template, such as kuberelay.{group}.{resource}, each resource has its own topic.",
+			"description", "The topic in KUBERELAY_KAFKA_TOPIC. If that is a template, such as kuberelay.{group}.{resource}, each resource has its own topic.",
 		}},
 		messages: append(messagesOf(kafka, func(eventType) bool { return true }), tombstone()),
 	})
@@ -148,7 +148,7 @@ func (t eventType) controlHeaders() object {
 	return object{"allOf", []object{all, {"type", "object", "required", []string{name}, "properties", object{name, data}}}}
 }
 
-// headers returns the schema of an event's headers in binary mode, for this type of event.
+// headers returns the schema of the headers of an event of this type in binary mode.
 func (t eventType) headers(bus string) object {
 	shared, own := inComponents(bus+"MarkerHeaders"), t.more
 	if t.isObject {
@@ -215,8 +215,8 @@ func headers(bus, description string, more ...attribute) object {
 
 // onNATS has the schemas of the headers on NATS that aren't attributes.
 var onNATS = object{
-	"KV-Operation", object{"description", "Only deleted and deselected events, and markers, have this header. A key-value bucket that copies the stream therefore has a key for each existing object, and no others.", "const", "DEL"},
-	"Nats-Expected-Last-Subject-Sequence", object{"description", "The sequence number of the subject's previous message. The server accepted the message because this number was correct.", "type", "string", "pattern", "^[0-9]+$"},
+	"KV-Operation", object{"description", "On deleted and deselected events, and on events that aren't about an object. In a key-value bucket that copies the stream, only existing objects then have keys.", "const", "DEL"},
+	"Nats-Expected-Last-Subject-Sequence", object{"description", "The stream sequence number of the previous message of the subject, or 0. The server accepted this message only because the number was current.", "type", "string", "pattern", "^[0-9]+$"},
 }
 
 // repeated returns the schemas of headers that repeat attributes under another prefix.
@@ -256,7 +256,7 @@ func componentSchemas() object {
 func tombstone() message {
 	return message{"tombstoneOnKafka", object{
 		"name", "tombstone", "title", "Tombstone", "contentType", "application/json",
-		"summary", "A record without a value that follows a deleted or deselected event and has its key, so that tables built from the topic drop the row. It is not a CloudEvent. " +
+		"summary", "A record without a value. It follows a deleted or deselected event and has the same key, so that a table drops the row. It is not a CloudEvent. " +
 			"The headers repeat attributes of the event.",
 		"headers", object{"type", "object", "properties", repeated("kuberelay_", "type", "uid", "resourceversion", "sequence", "digest", "time")},
 		"payload", object{"type", "null"},

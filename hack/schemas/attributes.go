@@ -20,44 +20,44 @@ type attribute struct {
 
 // context has the attributes of every event.
 var context = []attribute{
-	{name: "id", description: "The same change has the same id, whichever forwarder publishes it."},
-	{name: "source", description: "/kubernetes/<cluster>.", members: object{"format", "uri-reference", "pattern", "^/kubernetes/."}},
+	{name: "id", description: "The ID of the event. A change has the same ID whichever forwarder publishes it."},
+	{name: "source", description: "The cluster of the event, as /kubernetes/<cluster>.", members: object{"format", "uri-reference", "pattern", "^/kubernetes/."}},
 	{name: "specversion", description: "The version of CloudEvents.", members: object{"const", "1.0"}},
-	{name: "type", description: "What happened."},
+	{name: "type", description: "The type of the event."},
 	{name: "subject", description: "The API path of the object or the resource.", members: object{"pattern", "^/"}},
-	{name: "time", description: "When the forwarder observed what the event reports. Don't order events by it.", members: object{"format", "date-time", "pattern", "Z$"}},
+	{name: "time", description: "The time when the forwarder observed the change. Don't sort events by time: use sequence.", members: object{"format", "date-time", "pattern", "Z$"}},
 	{name: "datacontenttype", description: "The media type of the data.", members: object{"const", "application/json"}},
-	{name: "partitionkey", description: "Identifies the object, without its API version: <cluster>/<group or core>/<resource>/<namespace or _>/<name>. Markers have keys that no object has.",
+	{name: "partitionkey", description: "The identity of the object, independent of its version: <cluster>/<group or core>/<resource>/<namespace or _>/<name>. The keys of other events begin with <cluster>/_control/.",
 		members: object{"pattern", "^[^/]+(/[^/]+){4}$"}},
 }
 
 // ofObject has the additional attributes of the events of an object.
 var ofObject = []attribute{
-	{name: "dataschema", description: "The data is a change. Absent if the data is the object.", members: object{"const", event.SchemaChange}},
-	{name: "sequence", description: "<epoch>.<resourceVersion>, padded with zeros. Sorted as text, the values have the order of the object's states.", members: object{"pattern", `^[0-9]{4}\.`}},
+	{name: "dataschema", description: "The schema of a change, if the data is one. Absent if the data is the object.", members: object{"const", event.SchemaChange}},
+	{name: "sequence", description: "<epoch>.<resourceVersion>, padded with zeros, so that it sorts as text. The order is that of the states of an object.", members: object{"pattern", `^[0-9]{4}\.`}},
 	{name: "apiversion", description: "The apiVersion of the object."},
 	{name: "kind", description: "The kind of the object."},
 	{name: "namespace", description: "The namespace of the object. Absent if the object is cluster-scoped."},
 	{name: "name", description: "The name of the object."},
 	{name: "uid", description: "The UID of the object."},
 	{name: "resourceversion", description: "The resourceVersion of the object."},
-	{name: "previousversion", description: "The resourceVersion in the previous event of the object. Absent on the first."},
+	{name: "previousversion", description: "The resourceVersion in the previous event of the object. Absent on the first event."},
 	{name: "changed", description: "JSON Pointers of the places that changed, joined by commas. Absent if they aren't known."},
 	{name: "digest", description: "A digest of the published content.", members: object{"pattern", "^([0-9a-f]{16}|[0-9a-f]{32})$"}},
 	{name: "cause", description: "How the forwarder learned of the change.",
 		members: object{"enum", []event.Cause{event.CauseWatch, event.CauseSnapshot, event.CauseReconcile}}},
-	{name: "ownerkind", description: "The kind of the controller at the top of the object's chain of owners."},
-	{name: "ownername", description: "The name of the controller at the top of the object's chain of owners."},
-	{name: "finalstateunknown", description: "The data is only the identity of the object.", isBoolean: true},
-	{name: "truncated", description: "The data has only the object's apiVersion, kind, and metadata.", isBoolean: true},
+	{name: "ownerkind", description: "The kind of the controller at the top of the owner chain."},
+	{name: "ownername", description: "The name of the controller at the top of the owner chain."},
+	{name: "finalstateunknown", description: "true if the last state of a removed object isn't known. The data is then only the identity of the object.", isBoolean: true},
+	{name: "truncated", description: "true if the object is too large for the bus, or nested too deeply. The data then has only apiVersion, kind, and metadata.", isBoolean: true},
 }
 
 // ofPoint has the additional attributes of a consistency point.
 var ofPoint = []attribute{
 	{name: "group", description: "The group. Absent for the core group."},
-	{name: "resource", description: "The resource, in plural."},
+	{name: "resource", description: "The plural name of the resource."},
 	{name: "resourceversion", description: "Every change up to this version is on the bus."},
-	{name: "objects", description: "The number of selected objects at that version.", members: object{"pattern", "^[0-9]+$"}},
+	{name: "objects", description: "The number of selected objects that the watches showed when the forwarder created the point.", members: object{"pattern", "^[0-9]+$"}},
 }
 
 // eventType describes a type of event.
@@ -114,16 +114,16 @@ var types = []eventType{
 		key: "/_control/snapshot/[^/]+/[^/]+$", data: "snapshotData",
 	},
 	{
-		typ: event.Resolved, name: "resolved", title: "Consistency point", description: "Every change of a resource up to a version is on the bus before this event.",
+		typ: event.Resolved, name: "resolved", title: "Consistency point", description: "Every change of a resource up to a version precedes this event on the bus.",
 		more: ofPoint, required: []string{"resource", "resourceversion", "objects"},
 		key: "/_control/resolved/[^/]+/[^/]+$", data: "resolvedData",
 	},
 	{
-		typ: event.ClusterClaimed, name: "clusterClaimed", title: "Claim", description: "From this event on, the cluster in the data owns the cluster name.",
+		typ: event.ClusterClaimed, name: "clusterClaimed", title: "Claim", description: "From this event on, this cluster owns the cluster name.",
 		key: "/_control/cluster/_/claimed$", data: "claimData",
 	},
 	{
-		typ: event.WriterStarted, name: "writerStarted", title: "Writer started", description: "From this event on, no earlier forwarder can write to the partition. Kafka only.",
+		typ: event.WriterStarted, name: "writerStarted", title: "Writer started", description: "From this record on, no earlier forwarder can write to the partition. Kafka only.",
 		key: "/_control/writer/[^/]+/[0-9]+$", data: "writerData",
 	},
 }

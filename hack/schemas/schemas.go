@@ -43,7 +43,7 @@ func structure(title, description string, members object, optional ...string) ob
 
 // kubernetesObject returns the schema of any Kubernetes object in an event.
 func kubernetesObject() object {
-	return structure("Object", "A Kubernetes object. If finalstateunknown is true, only its identity. If truncated is true, only its apiVersion, kind, and metadata.", object{
+	return structure("Object", "A Kubernetes object. With finalstateunknown or truncated, only a part of it.", object{
 		"apiVersion", object{"type", "string"},
 		"kind", object{"type", "string"},
 		"metadata", structure("Metadata", "The metadata of the object, without managedFields.", object{
@@ -58,10 +58,10 @@ func kubernetesObject() object {
 
 // change returns the schema of the data with KUBERELAY_DATA=change.
 func change(ref reference) object {
-	return structure("Change", "The data of an event with KUBERELAY_DATA=change: the object, its previous state, and the patch between the two states.", object{
-		"object", object{"allOf", []object{ref("object")}, "description", "The object, as in the data of an event with KUBERELAY_DATA=object."},
+	return structure("Change", "The data of an event with KUBERELAY_DATA=change: the object, its previous state, and the JSON Patch between the two.", object{
+		"object", object{"allOf", []object{ref("object")}, "description", "The object: the same as the data with KUBERELAY_DATA=object."},
 		"previous", object{
-			"description", "In an event of type io.kuberelay.object.updated, the object in the previous event, whose resourceVersion is previousversion. Null if that object isn't known or the event is truncated, and in events of all other types.",
+			"description", "On io.kuberelay.object.updated, the object in the previous event, whose version is previousversion. Null on all other events, and if the object isn't known, or the event is too large or truncated.",
 			"anyOf", nullOr(ref("object")),
 		},
 		"patch", object{
@@ -76,7 +76,7 @@ func change(ref reference) object {
 
 // operation returns the schema of an operation in a JSON Patch.
 func operation() object {
-	return structure("Operation", "An operation of a JSON Patch. Patches have no test, move, or copy operations.", object{
+	return structure("Operation", "An operation of a JSON Patch: add, remove, or replace.", object{
 		"op", object{"enum", []string{"add", "remove", "replace"}},
 		"path", object{"description", "A JSON Pointer (RFC 6901).", "type", "string", "pattern", "^(/|$)"},
 		"value", true,
@@ -91,19 +91,19 @@ func operation() object {
 func markerData() object {
 	group, resource := text("The group, empty for the core group."), text("The plural name of the resource.").with("minLength", 1)
 	return object{
-		"snapshotData", structure("Snapshot marker", "The start or the end of the first sync of a resource.", object{
-			"group", group, "resource", resource, "count", count("The number of objects in the snapshot. 0 in the marker at the start."),
+		"snapshotData", structure("Snapshot marker", "The first sync of a resource.", object{
+			"group", group, "resource", resource, "count", count("The number of objects. 0 in the started marker."),
 		}),
 		"resolvedData", structure("Consistency point", "The version up to which the bus has every change of a resource.", object{
 			"group", group, "resource", resource,
 			"resourceVersion", text("Every change up to this version is on the bus.").with("minLength", 1),
-			"asOf", moment("When the watch had shown every change up to that version."),
-			"objects", count("The number of selected objects at that version."),
+			"asOf", moment("The time at which the watch had shown everything up to that version."),
+			"objects", count("The number of selected objects that the watches showed when the forwarder created the point."),
 		}),
-		"claimData", structure("Claim", "The cluster that owns the name.", object{
+		"claimData", structure("Claim", "The cluster that owns the cluster name.", object{
 			"uid", text("The UID of the namespace kube-system, which identifies the cluster.").with("minLength", 1),
 			"format", count("The number of the format that the forwarder writes. Absent in a claim of an earlier release."),
-			"claimed", moment("When the name was claimed."),
+			"claimed", moment("The time of this claim."),
 			"epoch", count("The first epoch that the events of the cluster can have.").with("maximum", event.LastEpoch),
 			"replaces", text("The UID of the cluster that this one replaced."),
 			"stream", text("On NATS, the creation time of the stream, which identifies the stream."),
@@ -111,10 +111,10 @@ func markerData() object {
 				"description", "A digest of the value of each variable that decides what the bus holds. Absent in a claim of an earlier release.",
 				"type", "object", "additionalProperties", text("A digest of the value.").with("pattern", "^[0-9a-f]{16}$"),
 			},
-			"forgotten", moment("When forwarder forget deleted all objects of the cluster. Absent otherwise."),
+			"forgotten", moment("The time at which forwarder forget deleted all objects of the cluster from the bus. Absent otherwise."),
 		}, "format", "replaces", "stream", "settings", "forgotten"),
 		"writerData", structure("Writer", "The forwarder that writes to a partition.", object{
-			"writer", text("The forwarder."), "topic", text("The topic.").with("minLength", 1), "partition", count("The partition."),
+			"writer", text("The name of the forwarder."), "topic", text("The topic.").with("minLength", 1), "partition", count("The partition."),
 		}),
 	}
 }

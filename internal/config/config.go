@@ -171,7 +171,7 @@ type Leader struct {
 	Election      bool          `envconfig:"KUBERELAY_LEADER_ELECTION" default:"false" desc:"Publish only while holding a Lease, and stand by otherwise. Not possible with the built-in server, because each process has its own server."`
 	LeaseName     string        `envconfig:"KUBERELAY_LEASE_NAME" default:"kuberelay" desc:"Name of the Lease. Forwarders with the same cluster name need the same Lease, and all others need a different one."`
 	Namespace     string        `envconfig:"KUBERELAY_LEASE_NAMESPACE" unset:"the pod's, or that of the kubeconfig's context" example:"kuberelay" desc:"Namespace of the Lease."`
-	LeaseDuration time.Duration `envconfig:"KUBERELAY_LEASE_DURATION" default:"15s" min:"1s" max:"1h" desc:"How long standbys wait after the last renewal of the Lease before one of them takes over, in whole seconds. After a leader is killed, nothing is published for up to about this long."`
+	LeaseDuration time.Duration `envconfig:"KUBERELAY_LEASE_DURATION" default:"15s" min:"1s" max:"1h" desc:"How long standbys wait after the last renewal of the Lease before one of them takes over, in whole seconds. After a leader is killed, nothing is published for up to about this long plus KUBERELAY_LEASE_RETRY_PERIOD."`
 	RenewDeadline time.Duration `envconfig:"KUBERELAY_LEASE_RENEW_DEADLINE" default:"10s" min:"100ms" desc:"How long a leader tries to renew the Lease before it stands by. The leader stops publishing at most this long plus KUBERELAY_LEASE_RETRY_PERIOD after its last renewal."`
 	RetryPeriod   time.Duration `envconfig:"KUBERELAY_LEASE_RETRY_PERIOD" default:"2s" min:"100ms" desc:"How often a leader renews the Lease. Standbys check the Lease two to four times as often."`
 }

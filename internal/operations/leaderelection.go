@@ -25,7 +25,7 @@ func LeaderElectionMetrics(r prometheus.Registerer) leaderelection.MetricsProvid
 			Name: "leader_election_master_status", Help: "1 if this process holds the lease according to client-go, else 0. Use kuberelay_leader for alerts: it also checks the age of the last renewal.",
 		}, []string{"name"})),
 		slowpath: register(r, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "leader_election_slowpath_total", Help: "Renewals of the lease that read it first. A steady rate means that something else writes to the lease.",
+			Name: "leader_election_slowpath_total", Help: "Renewals for which the leader had to read the lease first. A steady rate means that something else writes to the lease.",
 		}, []string{"name"})),
 	}
 }

@@ -11,7 +11,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		outOfScope: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kuberelay_out_of_scope_objects",
-			Help: "Objects on the bus, as of the last comparison, that the configuration no longer selects, or whose resource is not served but not proven to be removed. They stay on the bus. To get deselected events, set KUBERELAY_ON_DESELECT=publish.",
+			Help: "Objects on the bus, as of the last comparison, that the configuration no longer selects, or whose resource the cluster does not serve, without proof that it was removed. They stay on the bus. To get deselected events, set KUBERELAY_ON_DESELECT=publish.",
 		}, []string{"resource"}),
 		inferred: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_inferred_deletes_total",

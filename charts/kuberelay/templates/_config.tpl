@@ -10,7 +10,7 @@
 {{- end }}
 {{- range $v := include "kuberelay.variables" . | fromYamlArray }}
 {{- $text := include "kuberelay.text" (dict "variable" $v "config" $config) }}
-{{- /* With envFrom, every variable is rendered, because env takes precedence: so envFrom cannot set any of them. */}}
+{{- /* env takes precedence over envFrom. With envFrom, the chart renders every variable, so that envFrom cannot set any. */}}
 {{- if or $.Values.envFrom (and $text (ne $text $v.preset)) }}
 - name: {{ $v.name }}
   value: {{ $text | quote }}
@@ -18,7 +18,7 @@
 {{- end }}
 {{- end }}
 
-{{/* text renders a value as the text of its variable, or nothing. */}}
+{{/* text renders a value as the text of its environment variable. If the value is not set, the text is empty. */}}
 {{- define "kuberelay.text" -}}
 {{- $x := index .config .variable.value }}
 {{- if kindIs "invalid" $x }}
@@ -37,12 +37,12 @@
 {{- end }}
 {{- end }}
 
-{{/* list renders a list that may be written as a text, if it has one element. */}}
+{{/* list renders a value as a JSON list. The value is a list, or a string that stands for a list of one element. */}}
 {{- define "kuberelay.list" -}}
 {{- ternary (list .) . (kindIs "string" .) | default list | toJson }}
 {{- end }}
 
-{{/* files renders the sources of the volume with all files of the configuration. It is one volume, so that a certificate and its key change together. */}}
+{{/* files renders the sources of the volume that has all files of the configuration. One volume has all files, so that a certificate and its key change together. */}}
 {{- define "kuberelay.files" -}}
 {{- range $v := include "kuberelay.variables" . | fromYamlArray }}
 {{- $x := index $.Values.config $v.value }}
@@ -139,8 +139,9 @@
 {{- end }}
 
 {{/*
-heldLease is the name of the Lease in this cluster that the leader holds: leaseName in internal/fleet, if the
-forwarder copies several clusters and this is one of them; nothing if this is none of them.
+heldLease is the name of the Lease in this cluster that the leader holds. It is empty without leader election,
+and if the forwarder copies several clusters but not this one. For several clusters, the name is the one that
+leaseName in internal/fleet computes.
 */}}
 {{- define "kuberelay.heldLease" -}}
 {{- $config := .Values.config }}

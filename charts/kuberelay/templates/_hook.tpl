@@ -1,9 +1,9 @@
 {{/*
 hookPod renders a pod that runs the forwarder once, from a list of the root and a dict: suffix of the
-name, hook, args, env and alone. alone means that the pod needs no network, so no service mesh may add a
-container, which would not end. The selectors of the chart don't match the labels of the pod. The pod has no
-credentials, because it runs before the objects of the release exist, and small requests, because it runs
-alongside the forwarder.
+name, hook, args, env, and alone. alone means that the pod needs no network. No service mesh then adds a
+container to the pod, because such a container would never exit. The selectors of the chart don't match the
+labels of the pod. The pod has no credentials, because it runs before the objects of the release exist, and
+small requests, because it runs alongside the forwarder.
 */}}
 {{- define "kuberelay.hookPod" -}}
 {{- $of := index . 1 }}

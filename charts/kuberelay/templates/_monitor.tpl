@@ -10,7 +10,7 @@
 {{- end }}
 {{- end }}
 
-{{/* scraped renders which objects a monitor selects, from a list of the root and its values. */}}
+{{/* scraped renders the selector of a monitor, from a list of the root and the values of the monitor. */}}
 {{- define "kuberelay.scraped" -}}
 selector:
   matchLabels:
@@ -21,7 +21,7 @@ namespaceSelector:
 {{- end }}
 {{- end }}
 
-{{/* scrape renders an endpoint of a monitor without its credentials, from a list of the root, its values and relabelings of the chart. */}}
+{{/* scrape renders an endpoint of a monitor without its credentials, from a list of the root, the values of the monitor, and the chart's own relabelings. */}}
 {{- define "kuberelay.scrape" -}}
 {{- $root := index . 0 }}
 {{- $relabelings := index . 2 }}

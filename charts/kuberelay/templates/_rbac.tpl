@@ -163,7 +163,7 @@ a chart cannot know whether the version is served. If it isn't, the exclusion ma
 {{- $names | uniq | toJson }}
 {{- end }}
 
-{{/* roleRules is the rules of the Role in each namespace. */}}
+{{/* roleRules is the list of the rules of the Role in each namespace. */}}
 {{- define "kuberelay.roleRules" -}}
 {{- if .Values.config.namespaces }}
 {{- concat (include "kuberelay.watch" . | fromJson).namespaced .Values.rbac.extraRules | toJson }}
@@ -171,7 +171,7 @@ a chart cannot know whether the version is served. If it isn't, the exclusion ma
 {{- end }}
 {{- end }}
 
-{{/* clusterRoleRules is the rules of the ClusterRole. */}}
+{{/* clusterRoleRules is the list of the rules of the ClusterRole. */}}
 {{- define "kuberelay.clusterRoleRules" -}}
 {{- $config := .Values.config }}
 {{- $rbac := .Values.rbac }}
@@ -205,7 +205,7 @@ a chart cannot know whether the version is served. If it isn't, the exclusion ma
 {{- concat $rules $rbac.extraClusterRules | toJson }}
 {{- end }}
 
-{{/* clusterApiRules is the rules for the Cluster objects of Cluster API and the Secrets with their kubeconfigs. */}}
+{{/* clusterApiRules is the list of the rules for the Cluster objects of Cluster API and the Secrets with their kubeconfigs. */}}
 {{- define "kuberelay.clusterApiRules" -}}
 {{- if not .Values.rbac.secrets }}
 {{- fail "config.clusterApi: the service account could read every Secret in these namespaces, including the keys of the clusters' certificate authorities. If it may, set rbac.secrets=true" }}
@@ -221,7 +221,7 @@ a chart cannot know whether the version is served. If it isn't, the exclusion ma
 {{- ternary list $names (has "*" $names) | uniq | toJson }}
 {{- end }}
 
-{{/* role renders a Role with its binding to the service account, from a list of the root, the name, the namespace and the rules. If the namespace is "", it renders a ClusterRole. */}}
+{{/* role renders a Role with its binding to the service account, from a list of the root, the name, the namespace, and the rules. If the namespace is "", it renders a ClusterRole. */}}
 {{- define "kuberelay.role" -}}
 {{- $name := index . 1 }}
 {{- $namespace := index . 2 }}

@@ -164,7 +164,7 @@
 {{- $drain := include "kuberelay.duration" $config.drainTimeout | int64 }}
 {{- $grace := add (ceil (divf $drain 1000000000)) 10 | int64 }}
 {{- if lt (int64 .Values.terminationGracePeriodSeconds) $grace }}
-{{- fail (printf "terminationGracePeriodSeconds: %d is too short for config.drainTimeout=%s: closing the bus may take 8 s more; set terminationGracePeriodSeconds=%d, or shorten config.drainTimeout" (int64 .Values.terminationGracePeriodSeconds) $config.drainTimeout $grace) }}
+{{- fail (printf "terminationGracePeriodSeconds: %d is too short for config.drainTimeout=%s: closing the bus and releasing the Lease may take 10 s more; set terminationGracePeriodSeconds=%d, or shorten config.drainTimeout" (int64 .Values.terminationGracePeriodSeconds) $config.drainTimeout $grace) }}
 {{- end }}
 {{- if and (eq (toString .Values.hostUsers) "false") (semverCompare "<1.33.0-0" .Capabilities.KubeVersion.Version) }}
 {{- fail (printf "hostUsers: Kubernetes %s ignores false; use Kubernetes 1.33 or later, or unset this" .Capabilities.KubeVersion.Version) }}
