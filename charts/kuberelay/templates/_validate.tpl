@@ -167,8 +167,14 @@ one:
 {{- fail (printf "config.%s.key: not set; name the key of %s that holds the file" $v.value ($x.secret | default $x.configMap)) }}
 {{- end }}
 {{- end }}
-{{- if and (eq $v.kind "duration") (not (regexMatch "^(0|([0-9]+(\\.[0-9]+)?(ns|us|ms|s|m|h))+)$" (toString $x))) }}
+{{- if eq $v.kind "duration" }}
+{{- if not (regexMatch "^(0|([0-9]+(\\.[0-9]+)?(ns|us|ms|s|m|h))+)$" (toString $x)) }}
 {{- fail (printf "config.%s: %q is not a duration; write it as %s" $v.value (toString $x) $v.preset) }}
+{{- end }}
+{{- $d := include "kuberelay.duration" $x | int64 }}
+{{- if or (lt $d (include "kuberelay.duration" $v.min | int64)) (gt $d (include "kuberelay.duration" ($v.max | default $x) | int64)) }}
+{{- fail (printf "config.%s: %s is out of range; write %s" $v.value $x $v.bounds) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if $builtIn }}
