@@ -185,7 +185,11 @@ func writeVariables(w io.Writer, fields []config.Field) error {
 	var b strings.Builder
 	b.WriteString("{{/* Made by \"make generate\" from internal/config. Do not edit. */}}\n{{- define \"kuberelay.variables\" -}}\n")
 	for _, f := range fields {
-		fmt.Fprintf(&b, "- {value: %s, name: %s, kind: %s, preset: %q}\n", valueName(f), f.Name, kindOf(f), f.Default)
+		fmt.Fprintf(&b, "- {value: %s, name: %s, kind: %s, preset: %q", valueName(f), f.Name, kindOf(f), f.Default)
+		if kindOf(f) == "duration" {
+			fmt.Fprintf(&b, ", min: %q, max: %q, bounds: %q", f.Minimum, f.Maximum, f.Bounds)
+		}
+		b.WriteString("}\n")
 	}
 	b.WriteString("{{- end }}\n")
 	_, err := io.WriteString(w, b.String())

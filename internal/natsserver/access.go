@@ -41,17 +41,26 @@ type Access struct {
 // the file if its [Access] has no credentials. Only the user that runs the server can read the file.
 func TokenFile(storeDir string) string { return filepath.Join(storeDir, "token") }
 
-// makeToken creates the token file if it doesn't exist. It also fills an empty file, which a start on a
-// full volume leaves behind.
+// makeToken makes sure that the token file exists, and that only the current user can read it. It also
+// fills an empty file, which an earlier version left behind on a full volume.
 func makeToken(path string) error {
-	info, err := os.Stat(path)
-	if err == nil {
-		err = os.Chmod(path, 0o600) // the kubelet lets a pod's fsGroup read the files of a volume
+	token, err := os.ReadFile(path)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case len(token) == 0:
+		token = []byte(rand.Text() + "\n")
+	case os.Chmod(path, 0o600) == nil: // the kubelet lets a pod's fsGroup read the files of a volume
+		return nil
 	}
-	if err == nil && info.Size() > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+	next := path + ".new" // replaces the file, because only the owner can change its mode, and the pod's user can change
+	if err := os.RemoveAll(next); err != nil {
 		return err
 	}
-	return os.WriteFile(path, []byte(rand.Text()+"\n"), 0o600)
+	if err := os.WriteFile(next, token, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
 }
 
 // authenticator admits clients and sets their permissions.

@@ -9,7 +9,7 @@ import (
 )
 
 // TestMaxConnections verifies that the number of connections is limited, and that readers can't
-// displace the forwarder's connection.
+// displace the forwarder's connection, or prevent a new one.
 func TestMaxConnections(t *testing.T) {
 	s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir(), Access: Access{Anonymous: true}})
 	js := forwarder(t, s)
@@ -34,5 +34,6 @@ func TestMaxConnections(t *testing.T) {
 	if made != maxConnections {
 		t.Errorf("there are %d connections, want %d at most", made, maxConnections)
 	}
-	publish(t, js, "kuberelay.prod.core.pods.default.web", "1")
+	publish(t, inProcess(t, s), "kuberelay.prod.core.pods.default.web", "1")
+	publish(t, js, "kuberelay.prod.core.pods.default.web", "2")
 }

@@ -28,6 +28,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -239,8 +240,24 @@ func (s *Server) ClientURL() string { return s.current().ClientURL() }
 // Addr returns the address of the server, with the actual port if the configured one is 0.
 func (s *Server) Addr() string { return s.current().Addr().String() }
 
-// InProcessConn returns a connection without a socket.
-func (s *Server) InProcessConn() (net.Conn, error) { return s.current().InProcessConn() }
+// InProcessConn returns a connection without a socket. If the server has all the connections that it
+// can have, InProcessConn closes the newest one of the readers.
+func (s *Server) InProcessConn() (net.Conn, error) {
+	ns := s.current()
+	if ns.NumClients() >= maxConnections {
+		open, err := ns.Connz(&server.ConnzOptions{Limit: maxConnections}) // oldest first
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range slices.Backward(open.Conns) {
+			if c.Port != 0 { // a socket
+				_ = ns.DisconnectClientByID(c.Cid) // fails if the reader has just gone
+				break
+			}
+		}
+	}
+	return ns.InProcessConn()
+}
 
 // Shutdown stops the server and waits until it has written its files or ctx ends. You can call
 // Shutdown more than once.

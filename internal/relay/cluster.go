@@ -38,7 +38,7 @@ type cluster struct {
 }
 
 // connectCluster creates the clients and reads the cluster's name. If the API server is
-// unreachable, it logs the reason, passes it to waitFor, and waits.
+// unreachable or does not respond, it logs the reason, passes it to waitFor, and waits.
 func connectCluster(ctx context.Context, c Config, waitFor func(func() error)) (*cluster, error) {
 	cl, err := newCluster(c.Kube)
 	if err != nil {
@@ -77,9 +77,17 @@ func newCluster(rc *rest.Config) (_ *cluster, err error) {
 	return c, nil
 }
 
+// identifyTimeout limits each attempt to read the cluster's name. An API server with many requests can
+// hold a request for 15 seconds before it starts to process it.
+const identifyTimeout = 30 * time.Second
+
 func (c *cluster) awaitAPIServer(ctx context.Context, host string, log *slog.Logger, waitFor func(func() error)) error {
 	logged := ""
-	return retry.Until(ctx, func() error { return c.identify(ctx) }, func(err error) error {
+	return retry.Until(ctx, func() error {
+		attempt, cancel := context.WithTimeout(ctx, identifyTimeout)
+		defer cancel()
+		return c.identify(attempt)
+	}, func(err error) error {
 		if permanent := explainAPIServer(host, err); permanent != nil {
 			return permanent
 		}
@@ -102,6 +110,8 @@ func failure(err error) string {
 		return "refuses the forwarder"
 	case errors.As(err, &starting):
 		return "is not ready"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "does not respond"
 	default:
 		return "is unreachable"
 	}

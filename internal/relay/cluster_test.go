@@ -2,12 +2,14 @@ package relay
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -66,6 +68,41 @@ func TestAnAPIServerThatStartsIsWaitedFor(t *testing.T) {
 		})
 	}
 }
+
+// TestAnAPIServerThatDoesNotRespond verifies that a forwarder reports an API server that accepts the
+// first request and never answers it, and then tries again. An earlier version waited without a limit,
+// and showed only that it was starting.
+func TestAnAPIServerThatDoesNotRespond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		requests := 0
+		client := &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+			if requests++; requests == 1 {
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			}
+			body := `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"uid-of-kube-system"}}`
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+		})}
+		requester, err := dynamic.NewForConfigAndClient(&rest.Config{Host: "https://api"}, client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log, waiting strings.Builder
+		cl := &cluster{dynamic: requester}
+		err = cl.awaitAPIServer(t.Context(), "https://api", slog.New(slog.NewTextHandler(&log, nil)), func(reason func() error) { waiting.WriteString(reason().Error()) })
+		if err != nil || cl.uid != "uid-of-kube-system" {
+			t.Errorf("got the UID %q (%v)", cl.uid, err)
+		}
+		const want = "the API server https://api does not respond: "
+		if !strings.Contains(log.String(), want) || !strings.HasPrefix(waiting.String(), want) {
+			t.Errorf("the reason is %q, and the log says %s", waiting.String(), log.String())
+		}
+	})
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // TestWhatAnAPIServerNeverSays verifies that a forwarder with a configured name does not wait
 // forever for an API server that denies access to /readyz or has no namespace kube-system.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -65,13 +66,39 @@ func another(t *testing.T, f config.Field) (value any, text string) {
 	}
 }
 
+// rounds are values that the chart refuses beside those of another round.
+var rounds = [][]string{
+	{"clusterName", "clusterReplaces", "kafkaTransactionalId", "natsTokenFile", "kafkaOauthTokenFile"},
+	{
+		"kubeconfigContexts", "natsUser", "natsPasswordFile", "kafkaIdempotent",
+		"kafkaOauthTokenUrl", "kafkaOauthClientId", "kafkaOauthClientSecretFile", "kafkaOauthScopes", "kafkaOauthAudience", "kafkaOauthCaFile",
+	},
+	{"kubeconfigDir", "natsCredsFile"},
+	{"clusterApi", "clusterApiManagementName", "natsNkeyFile"},
+}
+
+// fieldsOf returns the variables of a round, which include those of no round.
+func fieldsOf(round []string) []config.Field {
+	others := slices.DeleteFunc(slices.Concat(rounds...), func(name string) bool { return slices.Contains(round, name) })
+	return slices.DeleteFunc(config.Fields(), func(f config.Field) bool { return slices.Contains(others, valueName(f.Name)) })
+}
+
 // TestEveryVariable verifies that the chart has a value for each variable of the forwarder and
 // passes its text on unchanged. This includes texts that Helm tends to change, such as large
 // numbers.
 func TestEveryVariable(t *testing.T) {
-	given, want := values{}, map[string]string{}
-	for _, f := range config.Fields() {
-		given[valueName(f.Name)], want[f.Name] = another(t, f)
+	for _, round := range rounds {
+		t.Run(round[0], func(t *testing.T) { testVariables(t, fieldsOf(round)) })
+	}
+}
+
+func testVariables(t *testing.T, fields []config.Field) {
+	given, want, files := values{}, map[string]string{}, map[string]string{}
+	for _, f := range fields {
+		name := valueName(f.Name)
+		if given[name], want[f.Name] = another(t, f); f.File {
+			files[name+"/k"] = "of-" + strings.ToLower(name) + "/k"
+		}
 	}
 	given["kafkaBatchBytes"], want["KUBERELAY_KAFKA_BATCH_BYTES"] = 104857600, "104857600"
 	given["namespaceSelector"], want["KUBERELAY_NAMESPACE_SELECTOR"] = `team in (a,b),!x`, `team in (a,b),!x`
@@ -99,12 +126,6 @@ func TestEveryVariable(t *testing.T) {
 			}
 		}
 	}
-	files := map[string]string{}
-	for _, f := range config.Fields() {
-		if name := valueName(f.Name); f.File {
-			files[name+"/k"] = "of-" + strings.ToLower(name) + "/k"
-		}
-	}
 	if diff := cmp.Diff(files, mounted); diff != "" {
 		t.Errorf("the files below /etc/kuberelay (-want +got):\n%s", diff)
 	}
@@ -112,20 +133,26 @@ func TestEveryVariable(t *testing.T) {
 
 // TestStringsForLists verifies that every list value can also be written as one string.
 func TestStringsForLists(t *testing.T) {
-	lists, texts := values{"resources": []string{"pods"}}, values{"resources": "pods"}
-	for _, f := range config.Fields() {
-		if name := valueName(f.Name); strings.HasPrefix(f.Type, "list") && !f.Required {
-			first, _, _ := strings.Cut(f.Example, ",")
-			lists[name], texts[name] = []string{first}, first
+	for _, round := range rounds {
+		lists, texts := values{"resources": []string{"pods"}}, values{"resources": "pods"}
+		for _, f := range fieldsOf(round) {
+			if name := valueName(f.Name); strings.HasPrefix(f.Type, "list") && !f.Required {
+				first, _, _ := strings.Cut(f.Example, ",")
+				lists[name], texts[name] = []string{first}, first
+			}
 		}
-	}
-	for _, v := range []values{lists, texts} {
-		v["sink"] = "kafka"
-	}
-	rbac := values{"secrets": true} // for the Secrets of Cluster API
-	want := render(t, "kuberelay", values{"config": lists, "rbac": rbac})
-	if diff := cmp.Diff(want, render(t, "kuberelay", values{"config": texts, "rbac": rbac})); diff != "" || len(texts) < 8 {
-		t.Errorf("with %d texts (-lists +texts):\n%s", len(texts), diff)
+		for _, v := range []values{lists, texts} {
+			v["sink"] = "kafka"
+			if _, ok := v["kafkaOauthScopes"]; ok {
+				v["kafkaSaslMechanism"], v["kafkaTls"], v["kafkaOauthTokenUrl"] = "OAUTHBEARER", true, "https://login.example.com/token"
+				v["kafkaOauthClientId"], v["kafkaOauthClientSecretFile"] = "kuberelay", values{"secret": "kafka"}
+			}
+		}
+		rbac := values{"secrets": true} // for the Secrets of Cluster API
+		want := render(t, "kuberelay", values{"config": lists, "rbac": rbac})
+		if diff := cmp.Diff(want, render(t, "kuberelay", values{"config": texts, "rbac": rbac})); diff != "" || len(texts) < 8 {
+			t.Errorf("with %d texts (-lists +texts):\n%s", len(texts), diff)
+		}
 	}
 }
 

@@ -473,7 +473,7 @@ func TestPodSecurity(t *testing.T) {
 		"a bus outside": {"config": values{"resources": []string{"pods"}, "natsUrl": []string{"nats://nats:4222"}}},
 		"with files, a claim and more": {
 			"config": values{
-				"resources": []string{"pods"}, "natsListen": ":4222", "redactionKeyFile": values{"secret": "s"}, "kafkaTlsCaFile": values{"configMap": "c"},
+				"resources": []string{"pods"}, "natsListen": ":4222", "redactionKeyFile": values{"secret": "s"}, "kafkaTls": true, "kafkaTlsCaFile": values{"configMap": "c"},
 				"natsTokenFile": values{"secret": "s"}, "natsListenTlsCertFile": values{"secret": "s"}, "natsListenTlsKeyFile": values{"secret": "s"}, "metricsAuth": true,
 			},
 			"persistence":       values{"size": "20Gi", "storageClass": "fast"},

@@ -3,6 +3,63 @@
 {{- (mustDateModify (printf "+%s" .) (toDate "2006-01-02T15:04:05Z07:00" "1970-01-01T00:00:00Z")).UnixNano }}
 {{- end }}
 
+{{/*
+combinations lists the values that the forwarder accepts only together (both), only with another value (with),
+and of which it accepts only one (one).
+*/}}
+{{- define "kuberelay.combinations" -}}
+both:
+  - [natsUser, natsPasswordFile]
+  - [natsTlsCertFile, natsTlsKeyFile]
+  - [natsListenTlsCertFile, natsListenTlsKeyFile]
+  - [kafkaTlsCertFile, kafkaTlsKeyFile]
+  - [listenTlsCertFile, listenTlsKeyFile]
+with:
+  clusterName: [clusterReplaces]
+  clusterApi: [clusterApiManagementName]
+  natsUrl: [natsJetstreamDomain]
+  kafkaIdempotent: [kafkaTransactionalId]
+  kafkaTls: [kafkaTlsCaFile, kafkaTlsCertFile, kafkaTlsServerName]
+  kafkaOauthTokenUrl: [kafkaOauthClientId, kafkaOauthClientSecretFile, kafkaOauthScopes, kafkaOauthAudience, kafkaOauthCaFile]
+one:
+  - [clusterName, kubeconfigContexts, kubeconfigDir, clusterApi]
+  - [kafkaTransactionalId, kubeconfigContexts, kubeconfigDir, clusterApi]
+  - [natsPasswordFile, natsTokenFile, natsCredsFile, natsNkeyFile]
+  - [kafkaOauthTokenFile, kafkaOauthTokenUrl]
+{{- end }}
+
+{{/* validateCombinations checks the combinations. A switch counts as set if it is true. */}}
+{{- define "kuberelay.validateCombinations" -}}
+{{- $set := list }}
+{{- range $v := include "kuberelay.variables" . | fromYamlArray }}
+{{- if not (has (include "kuberelay.text" (dict "variable" $v "config" $.Values.config)) (list "" "false")) }}
+{{- $set = append $set $v.value }}
+{{- end }}
+{{- end }}
+{{- $rules := include "kuberelay.combinations" . | fromYaml }}
+{{- range $rules.both }}
+{{- if ne (has (first .) $set) (has (last .) $set) }}
+{{- fail (printf "config.%s and config.%s: each needs the other; set both, or unset both" (first .) (last .)) }}
+{{- end }}
+{{- end }}
+{{- range $other, $values := get $rules "with" }}
+{{- range $values }}
+{{- if and (has . $set) (not (has $other $set)) }}
+{{- fail (printf "config.%s: it has no effect without config.%s; set that as well, or unset this" . $other) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $values := $rules.one }}
+{{- $found := list }}
+{{- range $values }}
+{{- if has . $set }}{{ $found = append $found . }}{{ end }}
+{{- end }}
+{{- if gt (len $found) 1 }}
+{{- fail (printf "config.%s and config.%s: the forwarder accepts only one of them; unset the other" (first $found) (index $found 1)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* validateSasl checks the credentials for Kafka as the forwarder does. */}}
 {{- define "kuberelay.validateSasl" -}}
 {{- $config := .Values.config }}
@@ -51,9 +108,6 @@
 {{- define "kuberelay.validateNats" -}}
 {{- $config := .Values.config }}
 {{- $secret := eq (include "kuberelay.readable" .) "true" }}
-{{- if ne (not (empty $config.natsUser)) (eq (include "kuberelay.hasFile" (list . "natsPasswordFile")) "true") }}
-{{- fail "config.natsUser and config.natsPasswordFile: each needs the other; set both, or unset both" }}
-{{- end }}
 {{- if and $secret $config.natsAllowAnonymous (eq (include "kuberelay.builtIn" .) "true") }}
 {{- fail "config.natsAllowAnonymous: config.natsTokenFile or config.natsPasswordFile is set as well; keep one of them" }}
 {{- end }}
@@ -113,8 +167,14 @@
 {{- fail (printf "config.%s.key: not set; name the key of %s that holds the file" $v.value ($x.secret | default $x.configMap)) }}
 {{- end }}
 {{- end }}
-{{- if and (eq $v.kind "duration") (not (regexMatch "^(0|([0-9]+(\\.[0-9]+)?(ns|us|ms|s|m|h))+)$" (toString $x))) }}
+{{- if eq $v.kind "duration" }}
+{{- if not (regexMatch "^(0|([0-9]+(\\.[0-9]+)?(ns|us|ms|s|m|h))+)$" (toString $x)) }}
 {{- fail (printf "config.%s: %q is not a duration; write it as %s" $v.value (toString $x) $v.preset) }}
+{{- end }}
+{{- $d := include "kuberelay.duration" $x | int64 }}
+{{- if or (lt $d (include "kuberelay.duration" $v.min | int64)) (gt $d (include "kuberelay.duration" ($v.max | default $x) | int64)) }}
+{{- fail (printf "config.%s: %s is out of range; write %s" $v.value $x $v.bounds) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if $builtIn }}
@@ -149,6 +209,7 @@
 {{- fail "config.natsReplicas: the built-in NATS server is a single server; set config.natsUrl to a cluster of servers, or unset this" }}
 {{- end }}
 {{- end }}
+{{- include "kuberelay.validateCombinations" . }}
 {{- $lease := include "kuberelay.duration" $config.leaseDuration | int64 }}
 {{- $deadline := include "kuberelay.duration" $config.leaseRenewDeadline | int64 }}
 {{- $retry := include "kuberelay.duration" $config.leaseRetryPeriod | int64 }}
@@ -160,6 +221,12 @@
 {{- end }}
 {{- if lt $deadline (mul 2 $retry) }}
 {{- fail (printf "config.leaseRenewDeadline: less than twice config.leaseRetryPeriod, which is %s: one failed renewal would end the leadership; use at least twice that" $config.leaseRetryPeriod) }}
+{{- end }}
+{{- if gt (include "kuberelay.duration" $config.retryBaseDelay | int64) (include "kuberelay.duration" $config.retryMaxDelay | int64) }}
+{{- fail (printf "config.retryBaseDelay: longer than config.retryMaxDelay, which is %s; shorten this, or raise config.retryMaxDelay" $config.retryMaxDelay) }}
+{{- end }}
+{{- if gt (int64 $config.kubeQps) (int64 $config.kubeBurst) }}
+{{- fail (printf "config.kubeQps: more than config.kubeBurst, which is %d; lower this, or raise config.kubeBurst" (int64 $config.kubeBurst)) }}
 {{- end }}
 {{- $drain := include "kuberelay.duration" $config.drainTimeout | int64 }}
 {{- $grace := add (ceil (divf $drain 1000000000)) 10 | int64 }}

@@ -38,7 +38,7 @@
 - {value: natsTlsServerName, name: KUBERELAY_NATS_TLS_SERVER_NAME, kind: text, preset: ""}
 - {value: natsJetstreamDomain, name: KUBERELAY_NATS_JETSTREAM_DOMAIN, kind: text, preset: ""}
 - {value: natsMaxInFlight, name: KUBERELAY_NATS_MAX_IN_FLIGHT, kind: number, preset: "512"}
-- {value: natsAckTimeout, name: KUBERELAY_NATS_ACK_TIMEOUT, kind: duration, preset: "5s"}
+- {value: natsAckTimeout, name: KUBERELAY_NATS_ACK_TIMEOUT, kind: duration, preset: "5s", min: "100ms", max: "5m", bounds: "100ms to 5m"}
 - {value: natsListen, name: KUBERELAY_NATS_LISTEN, kind: text, preset: "127.0.0.1:4222"}
 - {value: natsAllowAnonymous, name: KUBERELAY_NATS_ALLOW_ANONYMOUS, kind: switch, preset: "false"}
 - {value: natsListenTlsCertFile, name: KUBERELAY_NATS_LISTEN_TLS_CERT_FILE, kind: file, preset: ""}
@@ -72,23 +72,23 @@
 - {value: kafkaOauthCaFile, name: KUBERELAY_KAFKA_OAUTH_CA_FILE, kind: file, preset: ""}
 - {value: kafkaAwsRegion, name: KUBERELAY_KAFKA_AWS_REGION, kind: text, preset: ""}
 - {value: kafkaMaxInFlight, name: KUBERELAY_KAFKA_MAX_IN_FLIGHT, kind: number, preset: "2048"}
-- {value: kafkaAckTimeout, name: KUBERELAY_KAFKA_ACK_TIMEOUT, kind: duration, preset: "10s"}
+- {value: kafkaAckTimeout, name: KUBERELAY_KAFKA_ACK_TIMEOUT, kind: duration, preset: "10s", min: "100ms", max: "5m", bounds: "100ms to 5m"}
 - {value: kafkaBatchBytes, name: KUBERELAY_KAFKA_BATCH_BYTES, kind: number, preset: "1048576"}
 - {value: workers, name: KUBERELAY_WORKERS, kind: number, preset: "4"}
-- {value: resyncPeriod, name: KUBERELAY_RESYNC_PERIOD, kind: duration, preset: "10m"}
-- {value: checkpointRefresh, name: KUBERELAY_CHECKPOINT_REFRESH, kind: duration, preset: "10m"}
-- {value: resolvedInterval, name: KUBERELAY_RESOLVED_INTERVAL, kind: duration, preset: "10s"}
-- {value: deleteRetention, name: KUBERELAY_DELETE_RETENTION, kind: duration, preset: "24h"}
+- {value: resyncPeriod, name: KUBERELAY_RESYNC_PERIOD, kind: duration, preset: "10m", min: "1s", max: "", bounds: "at least 1s"}
+- {value: checkpointRefresh, name: KUBERELAY_CHECKPOINT_REFRESH, kind: duration, preset: "10m", min: "1s", max: "", bounds: "at least 1s"}
+- {value: resolvedInterval, name: KUBERELAY_RESOLVED_INTERVAL, kind: duration, preset: "10s", min: "0s", max: "", bounds: "at least 0s"}
+- {value: deleteRetention, name: KUBERELAY_DELETE_RETENTION, kind: duration, preset: "24h", min: "1s", max: "", bounds: "at least 1s"}
 - {value: maxDeletes, name: KUBERELAY_MAX_DELETES, kind: number, preset: "0"}
-- {value: retryBaseDelay, name: KUBERELAY_RETRY_BASE_DELAY, kind: duration, preset: "50ms"}
-- {value: retryMaxDelay, name: KUBERELAY_RETRY_MAX_DELAY, kind: duration, preset: "30s"}
-- {value: drainTimeout, name: KUBERELAY_DRAIN_TIMEOUT, kind: duration, preset: "20s"}
+- {value: retryBaseDelay, name: KUBERELAY_RETRY_BASE_DELAY, kind: duration, preset: "50ms", min: "1ms", max: "", bounds: "at least 1ms"}
+- {value: retryMaxDelay, name: KUBERELAY_RETRY_MAX_DELAY, kind: duration, preset: "30s", min: "1ms", max: "", bounds: "at least 1ms"}
+- {value: drainTimeout, name: KUBERELAY_DRAIN_TIMEOUT, kind: duration, preset: "20s", min: "0s", max: "", bounds: "at least 0s"}
 - {value: leaderElection, name: KUBERELAY_LEADER_ELECTION, kind: switch, preset: "false"}
 - {value: leaseName, name: KUBERELAY_LEASE_NAME, kind: text, preset: "kuberelay"}
 - {value: leaseNamespace, name: KUBERELAY_LEASE_NAMESPACE, kind: text, preset: ""}
-- {value: leaseDuration, name: KUBERELAY_LEASE_DURATION, kind: duration, preset: "15s"}
-- {value: leaseRenewDeadline, name: KUBERELAY_LEASE_RENEW_DEADLINE, kind: duration, preset: "10s"}
-- {value: leaseRetryPeriod, name: KUBERELAY_LEASE_RETRY_PERIOD, kind: duration, preset: "2s"}
+- {value: leaseDuration, name: KUBERELAY_LEASE_DURATION, kind: duration, preset: "15s", min: "1s", max: "1h", bounds: "1s to 1h"}
+- {value: leaseRenewDeadline, name: KUBERELAY_LEASE_RENEW_DEADLINE, kind: duration, preset: "10s", min: "100ms", max: "", bounds: "at least 100ms"}
+- {value: leaseRetryPeriod, name: KUBERELAY_LEASE_RETRY_PERIOD, kind: duration, preset: "2s", min: "100ms", max: "", bounds: "at least 100ms"}
 - {value: kubeconfigContexts, name: KUBERELAY_KUBECONFIG_CONTEXTS, kind: list, preset: ""}
 - {value: kubeconfigDir, name: KUBERELAY_KUBECONFIG_DIR, kind: text, preset: ""}
 - {value: clusterApi, name: KUBERELAY_CLUSTER_API, kind: list, preset: ""}
