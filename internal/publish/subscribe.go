@@ -22,7 +22,8 @@ var ErrUnreachable = errors.New("it does not respond")
 var ErrLost = errors.New("the bus lost messages")
 
 // MaxAway is the longest time for which a subscription can be cut off from the bus without missing
-// a delete. A forwarder keeps each delete for at least five minutes.
+// a delete. A forwarder keeps each delete for at least five minutes, unless KUBERELAY_DELETE_RETENTION is
+// shorter.
 const MaxAway = 4 * time.Minute
 
 // From is the start of a subscription.
