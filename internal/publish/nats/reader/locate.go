@@ -42,7 +42,7 @@ func (s *subscription) locate(ctx context.Context) error {
 			s.seen = end
 		}
 		s.started = true
-	case s.opts.UntilLost && (losses != s.losses || end < s.seen):
+	case s.opts.UntilLost && (losses != s.losses || end < s.seen || !info.Created.Equal(s.created)):
 		return s.lost()
 	case !info.Created.Equal(s.created): // the stream was recreated
 		s.seen, s.until, s.end, s.reached = 0, 0, 0, 0
