@@ -168,10 +168,10 @@ func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	}
 	var content struct {
 		Metadata struct {
-			Name              string     `json:"name"`
-			Namespace         string     `json:"namespace"`
-			CreationTimestamp time.Time  `json:"creationTimestamp"`
-			Labels            labels.Set `json:"labels"`
+			Name              string `json:"name"`
+			Namespace         string `json:"namespace"`
+			CreationTimestamp any    `json:"creationTimestamp"`
+			Labels            any    `json:"labels"`
 		} `json:"metadata"`
 	}
 	switch err := json.Unmarshal(data, &content); {
@@ -180,8 +180,15 @@ func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	case content.Metadata.Name != m.Key.Name || content.Metadata.Namespace != m.Key.Namespace:
 		return Object{}, nil, nil, errors.New("the data of the message is a different object")
 	}
-	o.Created = content.Metadata.CreationTimestamp
-	return o, content.Metadata.Labels, data, nil
+	// A hashed field is a string, whatever its type, so the object can have no labels and no time.
+	created, _ := content.Metadata.CreationTimestamp.(string)
+	o.Created, _ = time.Parse(time.RFC3339, created)
+	members, _ := content.Metadata.Labels.(map[string]any)
+	set = labels.Set{}
+	for name, value := range members {
+		set[name], _ = value.(string)
+	}
+	return o, set, data, nil
 }
 
 // foreign handles a message that is not an event. The message hides the earlier state of its object
