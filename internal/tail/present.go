@@ -3,6 +3,7 @@ package tail
 import (
 	"cmp"
 	"context"
+	encoded "encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -168,10 +169,10 @@ func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	}
 	var content struct {
 		Metadata struct {
-			Name              string `json:"name"`
-			Namespace         string `json:"namespace"`
-			CreationTimestamp any    `json:"creationTimestamp"`
-			Labels            any    `json:"labels"`
+			Name              string          `json:"name"`
+			Namespace         string          `json:"namespace"`
+			CreationTimestamp encoded.RawMessage `json:"creationTimestamp"`
+			Labels            encoded.RawMessage `json:"labels"`
 		} `json:"metadata"`
 	}
 	switch err := json.Unmarshal(data, &content); {
@@ -180,14 +181,9 @@ func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	case content.Metadata.Name != m.Key.Name || content.Metadata.Namespace != m.Key.Namespace:
 		return Object{}, nil, nil, errors.New("the data of the message is a different object")
 	}
-	// A hashed field is a string, whatever its type, so the object can have no labels and no time.
-	created, _ := content.Metadata.CreationTimestamp.(string)
-	o.Created, _ = time.Parse(time.RFC3339, created)
-	members, _ := content.Metadata.Labels.(map[string]any)
-	set = labels.Set{}
-	for name, value := range members {
-		set[name], _ = value.(string)
-	}
+	// A hashed field is a string, whatever its type, so the object can lack a time or labels.
+	_ = json.Unmarshal(content.Metadata.CreationTimestamp, &o.Created)
+	_ = json.Unmarshal(content.Metadata.Labels, &set)
 	return o, set, data, nil
 }
 
