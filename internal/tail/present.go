@@ -169,8 +169,8 @@ func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	}
 	var content struct {
 		Metadata struct {
-			Name              string          `json:"name"`
-			Namespace         string          `json:"namespace"`
+			Name              string             `json:"name"`
+			Namespace         string             `json:"namespace"`
 			CreationTimestamp encoded.RawMessage `json:"creationTimestamp"`
 			Labels            encoded.RawMessage `json:"labels"`
 		} `json:"metadata"`
