@@ -159,6 +159,8 @@ func TestTopicsOfResources(t *testing.T) {
 	late.Put(state(t, cluster, "lost", 1)) // an event of another resource
 	if g := s.Next(); g.Err == nil || !strings.Contains(g.Err.Error(), "belongs in topic "+strconv.Quote(first.Topic)) {
 		t.Errorf("got %s (%v), want it refused", g, g.Err)
+	} else if _, k, ok := g.Object(); ok {
+		t.Errorf("a record in another topic is about the object %s", k)
 	}
 	first.PutRecord(0, recordbatch.Record{Key: []byte(cluster + "/core/%1B[2J/_/a"), Value: []byte("{}")})
 	if g := s.Next(); g.Err == nil || strings.Contains(g.Err.Error(), "\x1b") {
