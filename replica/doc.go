@@ -19,7 +19,8 @@
 //     connection, it continues where it stopped.
 //   - A watch ends with status 410 (Expired) when it may have missed a delete, so that a reflector
 //     lists again. This happens if the stream or topic was recreated, lost its end, lost all its
-//     messages, or was unreachable for several minutes.
+//     messages, or was unreachable for several minutes. If KUBERELAY_DELETE_RETENTION is below five
+//     minutes, a watch can miss a delete in a shorter interruption.
 //   - A watch shows a DELETED event for an object that leaves the label selector. Like a watch on
 //     the API server, it shows the last state that matched.
 //   - A reader can wait for its own writes. [WaitForResourceVersion] blocks until the store of an

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/deadline"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/forget"
@@ -100,7 +101,7 @@ func (f *forgetFlags) run(ctx context.Context, cfg config.Config, cmd *cobra.Com
 			strconv.Quote(cfg.Event.ClusterName), duration.HumanDuration(max(0, age)), duration.HumanDuration(aliveWithin))
 	}
 	if !f.yes {
-		if err := confirm(cmd.InOrStdin(), out, cfg.Event.ClusterName); err != nil {
+		if err := confirm(ctx, cmd.InOrStdin(), out, cfg.Event.ClusterName); err != nil {
 			return err
 		}
 	}
@@ -212,13 +213,14 @@ func (s survey) write(w io.Writer, now time.Time) error {
 	return table.Flush()
 }
 
-// confirm asks the user to enter the name of the cluster. Without a terminal, it returns an error.
-func confirm(in io.Reader, out io.Writer, cluster string) error {
+// confirm asks the user to enter the name of the cluster, until ctx ends. Without a terminal, it returns an
+// error.
+func confirm(ctx context.Context, in io.Reader, out io.Writer, cluster string) error {
 	if file, ok := in.(*os.File); !ok || !isTerminal(file) {
 		return &config.Error{Err: errors.New("nothing was deleted: standard input is not a terminal, so you can't confirm; use --yes")}
 	}
 	fmt.Fprintf(out, "Subscribers will see all these objects as deleted. Enter the name of the cluster to continue: ")
-	answer, err := bufio.NewReader(in).ReadString('\n')
+	answer, err := deadline.Run(ctx, func(context.Context) (string, error) { return bufio.NewReader(in).ReadString('\n') })
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}

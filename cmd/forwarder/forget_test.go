@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,4 +45,18 @@ func TestForgetHidesFields(t *testing.T) {
 			t.Errorf("the delete has %d hashes, want 2 and no other value: %s", n, stdout)
 		}
 	})
+}
+
+// TestConfirmInterrupted verifies that a signal ends the wait for a confirmation.
+func TestConfirmInterrupted(t *testing.T) {
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("no terminal: %v", err)
+	}
+	defer terminal.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := confirm(ctx, terminal, io.Discard, "old"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want that the command was interrupted", err)
+	}
 }

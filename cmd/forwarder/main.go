@@ -24,6 +24,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 const (
@@ -71,7 +72,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	if errors.As(err, &code) {
 		return int(code)
 	}
-	fmt.Fprintf(stderr, "forwarder: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n  "))
+	fmt.Fprintf(stderr, "forwarder: %s\n", strings.ReplaceAll(string(terminal.Escape([]byte(err.Error()))), "\n", "\n  "))
 	if config.IsError(err) {
 		return exitUsage
 	}

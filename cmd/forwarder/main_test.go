@@ -112,6 +112,18 @@ func TestExitCode(t *testing.T) {
 	}
 }
 
+// TestErrorHostile verifies that an error doesn't control the terminal. Its text can come from an
+// aggregated API server or from the bus.
+func TestErrorHostile(t *testing.T) {
+	root := newRootCommand()
+	root.RunE = func(*cobra.Command, []string) error { return errors.New("\x1b[2J\né") }
+	var stderr bytes.Buffer
+	execute(t.Context(), root, []string{}, io.Discard, &stderr)
+	if got, want := stderr.String(), `forwarder: \u001b[2J`+"\n  é\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestLogger(t *testing.T) {
 	for _, tc := range []struct{ level, format, want string }{
 		{"warn", "", `"level":"WARN","msg":"w"`},

@@ -22,7 +22,8 @@ var ErrUnreachable = errors.New("it does not respond")
 var ErrLost = errors.New("the bus lost messages")
 
 // MaxAway is the longest time for which a subscription can be cut off from the bus without missing
-// a delete. A forwarder keeps each delete for at least five minutes.
+// a delete. A forwarder keeps each delete for at least five minutes, unless KUBERELAY_DELETE_RETENTION is
+// shorter.
 const MaxAway = 4 * time.Minute
 
 // From is the start of a subscription.
@@ -103,6 +104,10 @@ type Delivery struct {
 	// Whole means that the reader received everything that was ever written to the log up to this
 	// event. False means unknown.
 	Whole bool
+
+	// Misplaced means that the record is in the topic of another resource than the one in its key. It
+	// says nothing about the object in its key.
+	Misplaced bool
 }
 
 // Log is one of the ordered logs of a bus: a partition of a topic. A bus with a single stream uses
@@ -122,9 +127,12 @@ func (d Delivery) Place() string {
 }
 
 // Object returns the object that the subject or record key names, even if the message is
-// not a valid event. ok is false for a marker, and for a subject or key that names no
-// object.
+// not a valid event. ok is false for a marker, for a subject or key that names no object,
+// and for a misplaced record.
 func (d Delivery) Object() (cluster string, k event.Key, ok bool) {
+	if d.Misplaced {
+		return "", event.Key{}, false
+	}
 	// Try the key first, because a key with dots can also be a valid subject. A subject is never a valid
 	// key, because it has no slashes.
 	if cluster, k, err := event.ParsePartitionKey(d.Subject); err == nil {

@@ -3,6 +3,7 @@ package tail
 import (
 	"cmp"
 	"context"
+	encoded "encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -168,10 +169,10 @@ func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	}
 	var content struct {
 		Metadata struct {
-			Name              string     `json:"name"`
-			Namespace         string     `json:"namespace"`
-			CreationTimestamp time.Time  `json:"creationTimestamp"`
-			Labels            labels.Set `json:"labels"`
+			Name              string             `json:"name"`
+			Namespace         string             `json:"namespace"`
+			CreationTimestamp encoded.RawMessage `json:"creationTimestamp"`
+			Labels            encoded.RawMessage `json:"labels"`
 		} `json:"metadata"`
 	}
 	switch err := json.Unmarshal(data, &content); {
@@ -180,8 +181,10 @@ func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	case content.Metadata.Name != m.Key.Name || content.Metadata.Namespace != m.Key.Namespace:
 		return Object{}, nil, nil, errors.New("the data of the message is a different object")
 	}
-	o.Created = content.Metadata.CreationTimestamp
-	return o, content.Metadata.Labels, data, nil
+	// A hashed field is a string, whatever its type, so the object can lack a time or labels.
+	_ = json.Unmarshal(content.Metadata.CreationTimestamp, &o.Created)
+	_ = json.Unmarshal(content.Metadata.Labels, &set)
+	return o, set, data, nil
 }
 
 // foreign handles a message that is not an event. The message hides the earlier state of its object

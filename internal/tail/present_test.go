@@ -105,6 +105,9 @@ func TestPresent(t *testing.T) {
 		{name: "a tombstone", steps: []any{created, tombstone}},
 		{name: "labels", steps: []any{created}, labels: "app=web", want: "1"},
 		{name: "other labels", steps: []any{created}, labels: "app=cart"},
+		{name: "labels and a time that are hashed", steps: []any{web(t, event.Updated, "2", "{}", func(c *event.Change) {
+			c.Object.Body = event.JSON([]byte(`{"metadata":{"name":"web","namespace":"shop","labels":"hmac-sha256:00","creationTimestamp":"hmac-sha256:00"}}`))
+		})}, want: "2"},
 		{name: "labels that changed", steps: []any{created, web(t, event.Updated, "2", "{}", func(c *event.Change) {
 			c.Object.Body = event.JSON([]byte(`{"metadata":{"name":"web","namespace":"shop"}}`))
 		})}, labels: "app=web"},

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 // Status tells the user why no events arrive. It prints a line only when the reason changes.
@@ -56,9 +57,9 @@ func (s *Status) skipped(d publish.Delivery, err error) {
 	s.Say("skipped message %s of %q: %v", d.Place(), d.Subject, err)
 }
 
-// Say prints a line. It is safe for concurrent use.
+// Say prints a line, and escapes unprintable characters. It is safe for concurrent use.
 func (s *Status) Say(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fmt.Fprintf(s.W, "forwarder: "+format+"\n", args...)
+	_, _ = s.W.Write(terminal.Escape(fmt.Appendf(nil, "forwarder: "+format+"\n", args...)))
 }

@@ -74,7 +74,8 @@
 //   - An object whose first messages the bus lost looks like an object whose first messages the
 //     bus dropped: both begin with an event that has a previousversion.
 //   - verify may miss snapshot markers that follow the last object event that it reads.
-//   - verify compares only the data of each object's last event.
+//   - verify compares only the data of each object's last event: of a truncated event the metadata, and
+//     of a removal nothing.
 //   - Objects that the label and field selectors no longer select, objects in other namespaces,
 //     and other resources are out of scope. verify only counts them.
 //   - If an object hasn't changed since the preferred API version changed, its last event has the

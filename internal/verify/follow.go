@@ -97,8 +97,9 @@ func (v *verification) listReferences(ctx context.Context, r resource, selected 
 		if !v.cluster.selectsContent(r, i.tree) {
 			return nil
 		}
+		left := maxReferences
 		for _, path := range v.opts.Follow {
-			refs = appendReferences(refs, path, r, i.tree)
+			refs = appendReferences(refs, path, r, i.tree, &left)
 		}
 		each(i.key, refs)
 		return nil
@@ -115,9 +116,14 @@ func (v *verification) listReferences(ctx context.Context, r resource, selected 
 	return errors.New(whatFailed(r.GroupResource(), err))
 }
 
+// maxReferences is the maximum number of fields of an object that the forwarder reads as references
+// (docs/resources.md).
+const maxReferences = 1000
+
 // appendReferences appends the references of an object at a path, such as "spec.ref" or
-// "resource:spec.ref". If a field on the path is a list, it follows every item.
-func appendReferences(refs []reference, path string, r resource, t tree) []reference {
+// "resource:spec.ref". If a field on the path is a list, it follows every item. left is the number of
+// fields that it can still read in the object.
+func appendReferences(refs []reference, path string, r resource, t tree, left *int) []reference {
 	if of, rest, ok := strings.Cut(path, ":"); ok {
 		if of != r.Resource && of != r.GroupResource().String() {
 			return refs
@@ -138,7 +144,13 @@ func appendReferences(refs []reference, path string, r resource, t tree) []refer
 		level = below
 	}
 	for _, x := range flatten(level) {
-		m, _ := x.(tree)
+		m, ok := x.(tree)
+		if !ok {
+			continue
+		}
+		if *left--; *left < 0 {
+			break
+		}
 		get := func(name string) string { s, _ := m[name].(string); return s }
 		gv, err := schema.ParseGroupVersion(get("apiVersion"))
 		if err != nil || get("kind") == "" || get("name") == "" {

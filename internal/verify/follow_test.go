@@ -3,6 +3,7 @@ package verify
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -54,6 +55,26 @@ func TestFollowed(t *testing.T) {
 	want(t, w.found(), "extra unrelated")
 	w.opts.Follow = []string{"serviceaccounts:ownerReferences"}
 	want(t, w.found()) // no selected object refers to a service account, so none is followed
+}
+
+// TestManyReferences verifies that only the first 1,000 references of an object select objects, as in the
+// forwarder (docs/resources.md). Before the fix, verify reported the others as missing.
+func TestManyReferences(t *testing.T) {
+	w := newWorld(t)
+	accounts := event.Resource{Version: "v1", Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true}
+	last, beyond := w.create(accounts, "last", nil), w.create(accounts, "beyond", nil)
+	refs := make([]any, 0, 1001)
+	refer := func(name, uid string) {
+		refs = append(refs, map[string]any{"apiVersion": "v1", "kind": "ServiceAccount", "name": name, "uid": uid})
+	}
+	for n := range 999 {
+		refer(fmt.Sprintf("gone-%d", n), fmt.Sprint(n))
+	}
+	refer("last", string(last.GetUID()))
+	refer("beyond", string(beyond.GetUID()))
+	w.publish(event.Created, configMaps, w.create(configMaps, "a", map[string]any{"metadata": map[string]any{"ownerReferences": refs}}))
+	w.opts.Follow = []string{"ownerReferences", "configmaps:metadata.ownerReferences"}
+	want(t, w.found(), "missing last")
 }
 
 // TestAnotherCluster verifies that Run returns an error if the claim on the bus names another

@@ -175,3 +175,28 @@ func TestKafkaPlanted_Slow(t *testing.T) {
 		})
 	}
 }
+
+// TestKafkaEventInAnotherTopic verifies that an event in the topic of another resource is only malformed.
+// Before the fix, the data of the object's last event was not read, and the object counted as different.
+func TestKafkaEventInAnotherTopic(t *testing.T) {
+	w, b := newWorld(t), kafkabrokertest.Shared(t)
+	base := kafkabrokertest.TopicName(t.Name())
+	topic := func(name string) *readertest.Writer {
+		if err := b.CreateTopic(t.Context(), base+name, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		return readertest.New(t, b.Addr(), base+name, 1)
+	}
+	other := topic(".apps.deployments")
+	w.topic = topic(".core.configmaps")
+	w.opts.Kafka = &reader.Options{Broker: broker.Options{Addrs: []string{b.Addr()}}, Topic: base + ".{group}.{resource}", Cluster: clusterName}
+	a := w.create(configMaps, "a", nil)
+	w.publish(event.Created, configMaps, a)
+	m, err := w.message(event.Created, configMaps, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Put(m)
+	other.Put(m)
+	want(t, w.found(), "malformed : a record with the key", "malformed : a record with the key")
+}

@@ -96,6 +96,12 @@ func TestPlanted(t *testing.T) {
 			w.publish(event.Created, configMaps, b, func(c *event.Change) { c.Truncated = true },
 				body(func(t tree) { t["metadata"].(tree)["labels"] = tree{"k": "v"} }))
 		}, []string{"different b: same version, other data: the event holds metadata only"}},
+		{"truncated, with a field left in", func(w *world, b *unstructured.Unstructured) {
+			w.raw("", b, map[string]string{"truncated": "true"})
+		}, []string{`malformed b: the data of a partial object has the field "data"`}},
+		{"an existing object with an unknown final state", func(w *world, b *unstructured.Unstructured) {
+			w.raw("", b, map[string]string{"finalstateunknown": "true"})
+		}, []string{"malformed b: an event of type created has finalstateunknown", `malformed b: the data of a partial object has the field "data"`}},
 		{"whole, but without its flag", func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b, body(func(t tree) { delete(t, "data") }))
 		}, []string{"different b"}},

@@ -76,16 +76,15 @@ func (w *world) raw(on string, o *unstructured.Unstructured, change map[string]s
 	msg := natsgo.NewMsg(on)
 	msg.Data = m.Data
 	for _, a := range m.Attributes {
-		value := a.Value
-		if v, ok := change[a.Name]; ok {
-			value = v
-		}
-		if value != "" {
-			msg.Header["ce-"+a.Name] = []string{value}
-		}
+		msg.Header["ce-"+a.Name] = []string{a.Value}
 	}
-	if value := change["KV-Operation"]; value != "" {
-		msg.Header["KV-Operation"] = []string{value}
+	for name, value := range change {
+		if name != "KV-Operation" {
+			name = "ce-" + name
+		}
+		if msg.Header[name] = []string{value}; value == "" {
+			delete(msg.Header, name)
+		}
 	}
 	if _, err := w.js.PublishMsg(w.t.Context(), msg); err != nil {
 		w.t.Fatal(err)

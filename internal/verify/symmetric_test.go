@@ -98,7 +98,23 @@ func TestSymmetricMistakes(t *testing.T) {
 		{"a marker on another's subject", func(w *world, b *unstructured.Unstructured) {
 			w.raw("", b, nil)
 			w.marker(subject.Marker("kuberelay", clusterName, secrets.GroupResource()), w.synced(), `{"group":"","resource":"configmaps","count":1}`)
-		}, []string{"malformed : partitionkey is", "malformed : the data: it names group"}},
+		}, []string{`malformed : id is "configmaps.core.completed.s"`, "malformed : partitionkey is", `malformed : the attribute subject is "/api/v1/configmaps"`, "malformed : the data: it names group"}},
+		{"a marker with the id and the subject of another", func(w *world, b *unstructured.Unstructured) {
+			w.raw("", b, nil)
+			m := w.synced()
+			for i, a := range m.Attributes {
+				m.Attributes[i].Value = map[string]string{"id": "secrets.core.completed.s", "subject": "/apis/v1/configmaps"}[a.Name]
+				if m.Attributes[i].Value == "" {
+					m.Attributes[i].Value = a.Value
+				}
+			}
+			w.marker(subject.Marker("kuberelay", clusterName, configMaps.GroupResource()), m, string(m.Data))
+		}, []string{`malformed : id is "secrets.core.completed.s"`, `malformed : the attribute subject is "/apis/v1/configmaps"`}},
+		{"a claim with the id of another", func(w *world, b *unstructured.Unstructured) {
+			w.raw("", b, nil)
+			m := w.claimed()
+			w.marker(subject.Claim("kuberelay", clusterName), m, strings.Replace(string(m.Data), `"uid":"A"`, `"uid":"B"`, 1))
+		}, []string{"malformed : id is"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
@@ -212,6 +213,37 @@ func TestSubscribeLastOfNothing(t *testing.T) {
 	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromLast, Filters: []string{subjectOf(publishtest.Object{Name: "c"}.Key())}})
 	s.Reading()
 	s.want(w.put("a", "c", "b", "c")[1])
+}
+
+// TestSubscribeToMessagesThatAreRemoved verifies that a subscription catches up if the messages at the end
+// are removed before it has read them. An earlier version waited for these messages until another
+// message arrived.
+func TestSubscribeToMessagesThatAreRemoved(t *testing.T) {
+	for name, o := range map[string]publish.SubscribeOptions{"last": {From: publish.FromLast}, "start": {From: publish.FromStart}} {
+		t.Run(name, func(t *testing.T) {
+			ns := natstest.Start(t)
+			w := newWriter(t, Options{Connection: Connection{URLs: []string{ns.URL}}})
+			w.put(names("web", 5*200)...) // more than the server sends at once
+			stream, err := observe(t, ns.URL).Stream(t.Context(), "KUBERELAY")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			errDone := errors.New("done")
+			o.CaughtUp = func(publish.Cursor) error { return errDone }
+			received := 0
+			err = read(t, ns.URL).Subscribe(ctx, o, func(*event.Message, publish.Delivery) error {
+				if received++; received > 1 {
+					return nil
+				}
+				return stream.Purge(ctx, jetstream.WithPurgeSubject(subjectOf(publishtest.Object{Name: "web-999"}.Key())))
+			})
+			if !errors.Is(err, errDone) || received != 999 {
+				t.Errorf("got %d events, then %v", received, err)
+			}
+		})
+	}
 }
 
 // TestSubscribeFilters verifies that the server applies the filters to 1,100 objects. A direct get of the last

@@ -76,11 +76,15 @@ type Follower struct {
 	ended   error                  // why run ended
 }
 
+// leastAge is the minimum age of a delete that the forwarder purges early, because the bus has too many
+// (docs/delivery.md). The writer then forgets the delete.
+const leastAge = 5 * time.Minute
+
 func newFollower(bus source, p place, f normal.Form, depth int, retention time.Duration) *Follower {
 	return &Follower{
 		source: bus, place: p, form: f, ends: map[event.Key]uint64{}, read: map[publish.Log]uint64{}, moved: make(chan struct{}),
 		history: &history{
-			depth: depth, retention: retention, now: time.Now, show: decimal,
+			depth: depth, retention: min(retention, leastAge), now: time.Now, show: decimal,
 			objects: map[event.Key]*object{}, markers: map[markerLog]string{}, points: newPoints(),
 			doubts: map[event.Key][]doubt{}, open: map[event.Key][]int{},
 		},

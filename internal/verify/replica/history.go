@@ -33,7 +33,7 @@ import (
 // It is not safe for concurrent use.
 type history struct {
 	depth     int           // number of messages that the stream keeps of an object
-	retention time.Duration // how long a delete stays before it is purged
+	retention time.Duration // how long a delete stays at least before it is purged
 	now       func() time.Time
 
 	// forgets means that the writer forgets a delete after the retention, although the delete can stay on

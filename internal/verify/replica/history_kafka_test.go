@@ -3,6 +3,9 @@ package replica
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/verify/normal"
 )
 
 // TestKafkaHistory verifies the rules for Kafka. Compaction can remove any event except the last of its
@@ -12,6 +15,10 @@ import (
 func TestKafkaHistory(t *testing.T) {
 	kafka := func(h *history) { h.depth, h.forgets = afterCompaction, true }
 	repeats := func(h *history) { kafka(h); h.repeats = true }
+	early := func(h *history) {
+		kafka(h)
+		h.retention = newFollower(nil, place{}, normal.Form{}, afterCompaction, 24*time.Hour).history.retention
+	}
 	for _, tc := range []struct {
 		name   string
 		script []string
@@ -27,6 +34,7 @@ func TestKafkaHistory(t *testing.T) {
 		{name: "a tombstone of what was compacted", script: []string{"tombstone", "created A 7"}},
 		{name: "forgotten, and back", script: []string{"created A 5 whole", "deleted A 6 <5 whole", "wait 61", "created A 7 whole"}},
 		{name: "deselected, forgotten, and selected again", script: []string{"created A 5 whole", "deselected A 5 <5 whole", "wait 61", "created A 5 whole"}},
+		{name: "deselected, purged early, and selected again", change: early, script: []string{"created A 5 whole", "deselected A 5 <5 whole", "wait 6", "created A 5 whole"}},
 		{name: "repeated", change: repeats, script: []string{"created A 5", "created A 5", "updated A 6 <5", "updated A 6 <5", "updated A 6 <5", "deleted A 6 <6", "deleted A 6 <6", "created B 7"}},
 
 		{name: "a repeated repair", change: repeats, script: []string{"created A 5", "foreign", "updated A 9 <5 repairs@2", "updated A 9 <5 repairs@2"}, want: "is not an event"},
@@ -34,6 +42,7 @@ func TestKafkaHistory(t *testing.T) {
 
 		{name: "back too early", script: []string{"created A 5 whole", "deleted A 6 <5 whole", "wait 50", "created A 7 whole"}, want: `previousversion is "", the event before has "6"`},
 		{name: "deselected, and selected again too early", script: []string{"created A 5 whole", "deselected A 5 <5 whole", "wait 50", "created A 5 whole"}, want: "version 5 occurs twice"},
+		{name: "deselected, and selected again too early for a purge", change: early, script: []string{"created A 5 whole", "deselected A 5 <5 whole", "wait 3", "created A 5 whole"}, want: "version 5 occurs twice"},
 		{name: "the beginning is missing, and was there", script: []string{"updated A 9 <7 whole"}},
 		{name: "the first is missing for certain", script: []string{"updated A 9 whole"}, want: "is of type updated"},
 		{name: "a state is missing for certain", script: []string{"created A 5 whole", "updated A 9 <7 whole"}, want: `previousversion is "7", the event before has "5", after the event at 1`},

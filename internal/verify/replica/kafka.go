@@ -74,24 +74,26 @@ func read(r reader.Record) func() (wire.Event, error) {
 
 // lasts yields the position of each object's last record if that record is an event.
 func (s kafkaSource) lasts(ctx context.Context, each func(event.Key, uint64)) error {
-	lasts := map[string]uint64{}
+	lasts := map[event.Key]uint64{}
 	err := s.Scan().NextRaw(ctx, func(r reader.Record, d publish.Delivery) error {
 		if !s.isOurs(r) || len(r.Key) > maxKey {
 			return nil
 		}
+		a, err := s.address(d)
+		if err != nil || a.Kind != wire.OfObject {
+			return nil //nolint:nilerror // the key is checked when the record is read
+		}
 		if _, err := read(r)(); err != nil {
-			delete(lasts, d.Subject)
+			delete(lasts, event.Key(a.Object))
 		} else {
-			lasts[d.Subject] = d.Position
+			lasts[event.Key(a.Object)] = d.Position
 		}
 		return nil
 	}, func(publish.Delivery, error) {})
 	switch {
 	case err == nil:
-		for key, position := range lasts {
-			if a, err := wire.ParseKey(key); err == nil && a.Kind == wire.OfObject {
-				each(event.Key(a.Object), position)
-			}
+		for k, position := range lasts {
+			each(k, position)
 		}
 		return nil
 	case ctx.Err() != nil, errors.Is(err, publish.ErrMissing), errors.Is(err, reader.ErrMisconfigured), errors.Is(err, reader.ErrChanged):

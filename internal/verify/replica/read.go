@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -243,6 +244,7 @@ func (p place) readMarker(m wire.Event, a wire.Address) (problems complaints) {
 	}
 	p.readContext(m, &problems)
 	problems.checkKey(m, a, "marker")
+	problems.checkNames(m, a, t)
 	switch a.Kind {
 	case wire.OfSnapshot:
 		s, err := wire.ParseSnapshot(m.Data)
@@ -268,4 +270,28 @@ func (p place) readMarker(m wire.Event, a wire.Address) (problems complaints) {
 	case wire.OfObject:
 	}
 	return problems
+}
+
+// checkNames compares the attributes id and subject of a marker with its address and its data. Only the
+// forwarder knows the end of the id, and the version of the API in the subject.
+func (c *complaints) checkNames(m wire.Event, a wire.Address, t wire.Type) {
+	id, path := "", "/"
+	switch a.Kind {
+	case wire.OfClaim:
+		id = "cluster.claimed."
+		if claim, err := wire.ParseClaim(m.Data); err == nil {
+			id += claim.UID + "."
+		}
+	case wire.OfWriter:
+		id = "writer."
+	default:
+		segments := strings.Split(m.Get("subject"), "/")
+		id, path = a.Object.Resource+"."+cmp.Or(a.Object.Group, "core")+"."+t.Short()+".", wire.Path(a.Object, segments[max(0, len(segments)-2)])
+	}
+	if got := c.text(m, "id"); !strings.HasPrefix(got, id) {
+		c.add("id is %q, want one that begins with %q", got, id)
+	}
+	if got := m.Get("subject"); got != path {
+		c.add("the attribute subject is %q, want %q", got, path)
+	}
 }

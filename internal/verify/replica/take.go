@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -151,11 +153,22 @@ func readData(f normal.Form, e *Event, m wire.Event) (problems complaints) {
 		}
 	}
 	problems = append(problems, checkChange(m, e, t)...)
-	named := m.Get("digest")
+	unknown := m.Get("finalstateunknown") == "true"
+	if unknown && e.Live() {
+		problems.add("an event of type %s has finalstateunknown", e.Type.Short())
+	}
+	named, whole := m.Get("digest"), !e.Truncated && !unknown
+	if !whole {
+		others := maps.Clone(t)
+		maps.DeleteFunc(others, func(name string, _ any) bool { return name == "apiVersion" || name == "kind" || name == "metadata" })
+		if len(others) > 0 {
+			problems.add("the data of a partial object has the field %q", slices.Min(slices.Collect(maps.Keys(others))))
+		}
+	}
 	if len(named) != projectedDigest { // a text digest, which can differ for equal data
 		named = ""
 	}
-	if whole := !e.Truncated && m.Get("finalstateunknown") != "true"; named != "" && whole {
+	if named != "" && whole {
 		if is, err := wire.Digest(t); err != nil || is != named {
 			problems.add("digest is %q, that of the data is %q", named, is)
 		}

@@ -149,6 +149,17 @@ func TestOthersOf(t *testing.T) {
 			t.Errorf("%q: got %s, want %s", schema, got, want)
 		}
 	}
+	deep := `{"patch":[{"op":"add","path":"/metadata/labels/a/b` + strings.Repeat("/c", 10_000) + `","value":1}]}`
+	depth := 0
+	for v := any(Event{attributes: map[string]string{"dataschema": changeSchema}, Data: []byte(deep)}.OthersOf()[0]); v != nil; depth++ {
+		t, _ := v.(Tree)
+		v = nil
+		for _, v = range t {
+		}
+	}
+	if depth > 10 {
+		t.Errorf("a path of 10,004 names becomes a tree of %d levels", depth)
+	}
 	for _, text := range []string{`{"object":{},"previous":null,"patch":null}`, `{`, `[]`, `{"previous":[],"patch":{}}`} {
 		if got := (Event{attributes: map[string]string{"dataschema": changeSchema}, Data: []byte(text)}).OthersOf(); len(got) != 0 {
 			t.Errorf("%s: got %v", text, got)

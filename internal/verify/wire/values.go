@@ -110,6 +110,10 @@ func (e Event) ObjectOf() (Tree, error) {
 // unescape decodes a name in a JSON pointer (RFC 6901).
 var unescape = strings.NewReplacer("~1", "/", "~0", "~")
 
+// maxNames limits the depth of the trees that [Event.OthersOf] returns. Only the first three names of a path
+// matter for a Secret, and the path in a compressed record can have millions of them.
+const maxNames = 5
+
 // OthersOf returns what the data of a change shows in addition to the object: the previous state, and
 // each value of the patch as an object that has only this value. For metadata that the patch removes,
 // the value is nil, because the name can be secret too. OthersOf returns nil for other data.
@@ -132,7 +136,7 @@ func (e Event) OthersOf() (others []Tree) {
 		if !has && !strings.HasPrefix(path, "/metadata/") {
 			continue
 		}
-		names := strings.Split(path, "/")
+		names := strings.SplitN(path, "/", 1+maxNames) // the last one has the rest of a longer path
 		for i := len(names) - 1; i > 0; i-- {
 			value = Tree{unescape.Replace(names[i]): value}
 		}

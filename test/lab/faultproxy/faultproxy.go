@@ -24,6 +24,7 @@ type Proxy struct {
 	conns    map[net.Conn]struct{}
 	mode     mode
 	closed   bool
+	held     int // reads that wait while the proxy is frozen
 
 	running sync.WaitGroup
 }
@@ -134,6 +135,13 @@ func stopListening(l *net.TCPListener) {
 	}
 }
 
+// Held returns the number of requests and responses that the frozen proxy holds.
+func (p *Proxy) Held() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held
+}
+
 func (p *Proxy) set(m mode) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,8 +236,10 @@ func (p *Proxy) copy(to, from net.Conn, answers bool) {
 func (p *Proxy) await(answers bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.held++
 	for p.mode == freeze && p.listener != nil && !p.closed {
 		p.changed.Wait()
 	}
+	p.held--
 	return p.mode != dropAnswers || !answers
 }

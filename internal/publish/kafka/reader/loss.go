@@ -13,13 +13,30 @@ import (
 // errRecreated means that a topic was deleted and recreated under the same name.
 var errRecreated = fmt.Errorf("the topic was recreated: %w", broker.ErrNoTopic)
 
-// look looks up the ID of a topic, and then its offsets. If the topic is recreated in between, the next
-// look shows another ID.
-func (b *Bus) look(ctx context.Context, topic string) (id string, o broker.Offsets, err error) {
-	if id, err = b.client.TopicID(ctx, topic); err == nil {
-		o, err = b.client.Offsets(ctx, topic)
-	}
-	return id, o, err
+// looked is the result of looking up a topic.
+type looked struct {
+	topic, id string
+	offsets   broker.Offsets
+	since     []int64 // first offset to read in each partition; nil unless requested
+}
+
+// look looks up the ID of each topic, then its offsets, and then calls since, unless since is nil. If a topic
+// is recreated in between, the next look shows another ID. look asks for several topics at a time, because
+// each of them takes several round trips to the brokers.
+func (b *Bus) look(ctx context.Context, topics []broker.Topic, since func(ctx context.Context, topic string, ends []int64) ([]int64, error)) ([]looked, error) {
+	all := make([]looked, len(topics))
+	err := broker.Each(ctx, len(topics), func(ctx context.Context, i int) (err error) {
+		l := &all[i]
+		l.topic = topics[i].Name
+		if l.id, err = b.client.TopicID(ctx, l.topic); err != nil {
+			return err
+		}
+		if l.offsets, err = b.client.Offsets(ctx, l.topic); err == nil && since != nil {
+			l.since, err = since(ctx, l.topic, l.offsets.End)
+		}
+		return err
+	})
+	return all, err
 }
 
 // bounds are the first offset and the end of a partition at one moment.

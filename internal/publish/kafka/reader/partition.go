@@ -247,7 +247,8 @@ func (b *Bus) decode(d *publish.Delivery, r broker.Record) (*event.Message, erro
 		}
 	}
 	if want := b.topicOf(m.Key); m.Key.Resource != "" && want != d.Log.Topic {
-		return nil, fmt.Errorf("the record is in topic %s but belongs in topic %s", d.Log.Topic, want)
+		d.Misplaced = true
+		return nil, fmt.Errorf("the record is in topic %s but belongs in topic %q", d.Log.Topic, want)
 	}
 	if r.Value == nil && !m.Marker {
 		return m, nil

@@ -76,17 +76,17 @@ func (s *Scan) ends(ctx context.Context) (map[publish.Log]int64, error) {
 	if err != nil && (len(s.partitions) == 0 || !errors.Is(err, errTopicMissing)) {
 		return nil, err
 	}
-	for _, t := range topics {
-		id, o, err := s.b.look(ctx, t.Name)
-		switch {
-		case err != nil:
-			return nil, err
-		case isOther(s.topics[t.Name], id):
-			return nil, fmt.Errorf("%w: %s", ErrChanged, t.Name)
+	all, err := s.b.look(ctx, topics, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range all {
+		if isOther(s.topics[l.topic], l.id) {
+			return nil, fmt.Errorf("%w: %s", ErrChanged, l.topic)
 		}
-		s.topics[t.Name] = cmp.Or(id, s.topics[t.Name])
-		for p, end := range o.End {
-			ends[publish.Log{Topic: t.Name, Partition: p}] = end
+		s.topics[l.topic] = cmp.Or(l.id, s.topics[l.topic])
+		for p, end := range l.offsets.End {
+			ends[publish.Log{Topic: l.topic, Partition: p}] = end
 		}
 	}
 	for log, p := range s.partitions {

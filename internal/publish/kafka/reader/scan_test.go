@@ -3,6 +3,7 @@ package reader
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -14,8 +15,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/readertest"
 )
 
@@ -147,6 +150,36 @@ func TestScanOfAFrozenBroker(t *testing.T) {
 	if err := s.NextRaw(t.Context(), nil, nil); err == nil {
 		t.Error("no error")
 	}
+}
+
+// TestManyTopics verifies that the topics of resources are looked up at the same time. An earlier version
+// looked them up one after the other, so with many topics and a distant broker, tail and get timed out.
+func TestManyTopics(t *testing.T) {
+	const topics = 16
+	var proxy *faultproxy.Proxy
+	b := kafkabrokertest.Start(t, kafkabroker.Options{
+		Listeners: []kafkabroker.Listener{kafkabroker.Proxied},
+		Advertise: func(addr string) string { proxy = faultproxy.Start(t, addr); return proxy.Addr() },
+	})
+	for n := range topics {
+		if err := b.CreateTopic(t.Context(), fmt.Sprintf("many.core.r%d", n), 1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bus := open(t, Options{Topic: "many.{group}.{resource}"}, proxy.Addr())
+	scanned(t, bus.Scan()) // connects
+	proxy.Freeze()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- bus.Scan().NextRaw(ctx, nil, nil) }()
+	poll.Holds(t, "requests for all topics", func() bool {
+		if len(ended) > 0 {
+			t.Fatalf("the scan ended after %d requests: %v", proxy.Held(), <-ended)
+		}
+		return proxy.Held() >= topics
+	})
+	cancel()
+	<-ended
 }
 
 // TestWhole verifies that an offset without a record clears Whole, because a record may have been

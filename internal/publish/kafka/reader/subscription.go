@@ -119,30 +119,29 @@ func (s *subscription) poll(ctx context.Context) error {
 		s.missing = s.missing || !s.started && errors.Is(err, errTopicMissing)
 		return errors.Join(err, s.resume(ctx))
 	}
-	ends, begins := map[publish.Log]int64{}, map[publish.Log]int64{}
 	s.turn++
+	var due []broker.Topic
 	for i, t := range topics {
 		// The client's list of partitions may be stale, so poll at least one topic.
-		if !s.hasNew(t) && i != s.turn%len(topics) {
-			continue
+		if s.hasNew(t) || i == s.turn%len(topics) {
+			due = append(due, t)
 		}
-		id, o, err := s.b.look(timed, t.Name)
-		if err != nil {
-			return errors.Join(err, s.resume(ctx))
-		}
-		for p, end := range o.End {
-			log := publish.Log{Topic: t.Name, Partition: p}
-			if err := s.observe(log, bounds{id, o.Start[p], end, time.Now().Round(0)}); err != nil {
+	}
+	all, err := s.b.look(timed, due, s.since)
+	if err != nil {
+		return errors.Join(err, s.resume(ctx))
+	}
+	ends, begins := map[publish.Log]int64{}, map[publish.Log]int64{}
+	for _, l := range all {
+		for p, end := range l.offsets.End {
+			log := publish.Log{Topic: l.topic, Partition: p}
+			if err := s.observe(log, bounds{l.id, l.offsets.Start[p], end, time.Now().Round(0)}); err != nil {
 				return err
 			}
 			ends[log] = end
 		}
-		since, err := s.since(timed, t.Name, o.End)
-		if err != nil {
-			return errors.Join(err, s.resume(ctx))
-		}
-		for p, offset := range since {
-			begins[publish.Log{Topic: t.Name, Partition: p}] = offset
+		for p, offset := range l.since {
+			begins[publish.Log{Topic: l.topic, Partition: p}] = offset
 		}
 	}
 	err = s.resume(ctx)

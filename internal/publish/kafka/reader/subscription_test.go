@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -156,8 +157,14 @@ func TestTopicsOfResources(t *testing.T) {
 	create(base + ".apps.deployments")
 	late := readertest.New(t, b.Addr(), base+".apps.deployments", 1)
 	late.Put(state(t, cluster, "lost", 1)) // an event of another resource
-	if g := s.Next(); g.Err == nil || !strings.Contains(g.Err.Error(), "belongs in topic "+first.Topic) {
+	if g := s.Next(); g.Err == nil || !strings.Contains(g.Err.Error(), "belongs in topic "+strconv.Quote(first.Topic)) {
 		t.Errorf("got %s (%v), want it refused", g, g.Err)
+	} else if _, k, ok := g.Object(); ok {
+		t.Errorf("a record in another topic is about the object %s", k)
+	}
+	first.PutRecord(0, recordbatch.Record{Key: []byte(cluster + "/core/%1B[2J/_/a"), Value: []byte("{}")})
+	if g := s.Next(); g.Err == nil || strings.Contains(g.Err.Error(), "\x1b") {
+		t.Errorf("got %s (%v), want it refused without an escape sequence", g, g.Err)
 	}
 	put(t, first, "a", 2)
 	s.want(ids("a", 2)...)

@@ -42,7 +42,7 @@ func (s *subscription) locate(ctx context.Context) error {
 			s.seen = end
 		}
 		s.started = true
-	case s.opts.UntilLost && (losses != s.losses || end < s.seen):
+	case s.opts.UntilLost && (losses != s.losses || end < s.seen || !info.Created.Equal(s.created)):
 		return s.lost()
 	case !info.Created.Equal(s.created): // the stream was recreated
 		s.seen, s.until, s.end, s.reached = 0, 0, 0, 0
@@ -65,6 +65,27 @@ func (s *subscription) lastPosition(ctx context.Context) (last uint64, err error
 		last = max(last, position)
 	}
 	return last, nil
+}
+
+// idle is called when the consumer has no message to deliver. The subscription may wait for messages that
+// were removed from the stream, for example by a purge. So idle asks the stream leader whether a message
+// is left, unless the subscription waits only for new messages. done reports whether the snapshot of the
+// last messages is complete, or CaughtUp failed.
+func (s *subscription) idle(ctx context.Context, last bool) (done bool, err error) {
+	if !last && (s.opts.CaughtUp == nil || s.caught) {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.b.conn.Opts.AckTimeout)
+	defer cancel()
+	switch end, err := s.lastPosition(ctx); {
+	case err != nil || end > s.seen: // the consumer's replica may be behind the leader
+		return false, err
+	case last:
+		s.until = s.seen
+		return true, nil
+	}
+	s.failure = s.caughtUp(0)
+	return s.failure != nil, s.failure
 }
 
 // resume sets the position to that of the cursor. If the stream has lost messages since then,

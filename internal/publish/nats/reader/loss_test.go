@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -87,5 +88,15 @@ func TestLosses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestARecreatedStreamIsALoss verifies that a subscription ends if the stream was recreated, even if the
+// bus ignored the responses that show it, because the clock of the new leader is behind.
+func TestARecreatedStreamIsALoss(t *testing.T) {
+	b, created, ack := busWithMessage(t)
+	s := subscription{b: b, started: true, created: created.CachedInfo().Created.Add(-time.Hour), seen: ack.Sequence, opts: publish.SubscribeOptions{UntilLost: true}}
+	if err := s.locate(t.Context()); !errors.Is(err, publish.ErrLost) {
+		t.Errorf("got %v at position %d, want a loss", err, s.seen)
 	}
 }

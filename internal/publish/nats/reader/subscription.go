@@ -211,7 +211,7 @@ func (s *subscription) read(ctx context.Context, consumer jetstream.Consumer, la
 	if s.opts.UntilLost {
 		defer s.onLoss(messages.Stop)()
 	}
-	return s.takeAll(messages, last)
+	return s.takeAll(ctx, messages, last)
 }
 
 // messages is the part of [stream.Puller] that takeAll uses.
@@ -219,9 +219,14 @@ type messages interface {
 	Next(within time.Duration) (*stream.Message, *natsgo.MsgMetadata, error)
 }
 
-func (s *subscription) takeAll(messages messages, last bool) error {
+func (s *subscription) takeAll(ctx context.Context, messages messages, last bool) error {
 	for received := uint64(1); ; received++ {
 		msg, meta, err := messages.Next(2 * heartbeatEvery)
+		for ; errors.Is(err, stream.ErrIdle); msg, meta, err = messages.Next(2 * heartbeatEvery) {
+			if done, err := s.idle(ctx, last); done || err != nil {
+				return err
+			}
+		}
 		if err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func (l *lossy) Next(time.Duration) (*stream.Message, *natsgo.MsgMetadata, error
 func TestSubscribeGap(t *testing.T) {
 	var foreign []uint64
 	s := subscription{opts: publish.SubscribeOptions{Foreign: func(d publish.Delivery, _ error) { foreign = append(foreign, d.Position) }}}
-	if err := s.takeAll(&lossy{}, false); err == nil || s.seen != 11 || !slices.Equal(foreign, []uint64{11}) {
+	if err := s.takeAll(t.Context(), &lossy{}, false); err == nil || s.seen != 11 || !slices.Equal(foreign, []uint64{11}) {
 		t.Errorf("got %v at %d after %d, want an error at 11 after [11]", err, s.seen, foreign)
 	}
 }

@@ -27,6 +27,9 @@ const (
 // serverShutdown is the description in the [statusConflict] response of a server that shuts down.
 const serverShutdown = "Server Shutdown"
 
+// ErrIdle means that the server sent a heartbeat, because the consumer has no message to deliver.
+var ErrIdle = errors.New("the consumer has no message to deliver")
+
 // respondersRetry is the pause before the next request if a request had no responders.
 const respondersRetry = 100 * time.Millisecond
 
@@ -78,8 +81,9 @@ func (p *Puller) Stop() {
 	})
 }
 
-// Next returns the next message. It returns nats.ErrTimeout if neither a message nor a heartbeat
-// arrives in time. After any other error, the consumer must be recreated.
+// Next returns the next message. It returns [ErrIdle] if a heartbeat arrives first, and nats.ErrTimeout
+// if neither a message nor a heartbeat arrives in time. After any other error, the consumer must be
+// recreated.
 func (p *Puller) Next(within time.Duration) (*Message, *natsgo.MsgMetadata, error) {
 	for began := time.Now(); ; {
 		if p.pending <= p.batch/2 {
@@ -148,6 +152,7 @@ func (p *Puller) pause() bool {
 func (p *Puller) respond(header natsgo.Header) error {
 	switch status := header.Get("Status"); status {
 	case statusHeartbeat:
+		return ErrIdle
 	case statusNoMessages, statusExpired:
 		left, err := strconv.Atoi(header.Get("Nats-Pending-Messages"))
 		if err != nil {
