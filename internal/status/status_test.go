@@ -29,7 +29,7 @@ func count64(n int64) *int64 { return &n }
 // well returns the document of a forwarder that has no problem.
 func well() Document {
 	return Document{
-		Time: now, Version: "v1.2.3", Cluster: "prod-eu1", Instance: "kuberelay-0_x",
+		Time: now, Version: "v1.2.3", Cluster: "prod-eu1", Instance: "kuberelay-6d9f7c5b8-x2x4q_a1",
 		Resources: []Resource{
 			{
 				Name: "configmaps", Version: "v1", State: "synced", Since: ago(3 * time.Hour), Objects: 120, Dirty: count(0),
@@ -42,7 +42,7 @@ func well() Document {
 		},
 		Discovery: []DiscoveryError{}, Unmatched: []Unmatched{}, Selectors: []string{"KUBERELAY_EXCLUDE_NAMESPACES=kube-system"}, Work: []Work{},
 		Bus:    Bus{Sink: "nats", State: BusReady},
-		Lease:  &Lease{Name: "kuberelay/kuberelay", Leading: true, Holder: "kuberelay-0_x"},
+		Lease:  &Lease{Name: "kuberelay/kuberelay", Leading: true, Holder: "kuberelay-6d9f7c5b8-x2x4q_a1"},
 		Memory: Memory{Used: 80 << 20, Limit: 230 << 20},
 	}
 }
@@ -91,7 +91,7 @@ var faults = []struct {
 			r := &d.Resources[i]
 			r.Dirty, r.ConsistentAsOf, r.LastPublished = nil, nil, nil
 		}
-	}, nil, "standing by, the leader is kuberelay-0_x; 2 resources watched, 151 objects"},
+	}, nil, "standing by, the leader is kuberelay-6d9f7c5b8-x2x4q_a1; 2 resources watched, 151 objects"},
 	{"nobody leads", func(d *Document) { d.Lease.Leading, d.Lease.Holder, d.Bus.State = false, "", BusUnused }, []string{"critical no_leader"}, "kuberelay/kuberelay"},
 	{"the lease cannot be renewed", func(d *Document) {
 		d.Lease.Leading, d.Lease.Holder, d.Bus.State = false, "", BusUnused

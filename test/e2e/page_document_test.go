@@ -22,7 +22,7 @@ func TestStatusPageDocument_Slow(t *testing.T) {
 	clean := 0
 	old := time.Now().Add(-26*time.Hour - 30*time.Minute)
 	d := status.Document{
-		Cluster: "prod-eu1", Instance: "kuberelay-0_x", Version: "v1.2.3", Selectors: []string{}, Discovery: []status.DiscoveryError{}, Unmatched: []status.Unmatched{},
+		Cluster: "prod-eu1", Instance: "kuberelay-6d9f7c5b8-x2x4q_a1", Version: "v1.2.3", Selectors: []string{}, Discovery: []status.DiscoveryError{}, Unmatched: []status.Unmatched{},
 		Bus:   status.Bus{Sink: "kafka", State: status.BusReady},
 		Lease: &status.Lease{Name: "kuberelay/kuberelay", Leading: true, Holder: "kuberelay-0"},
 		Resources: []status.Resource{
@@ -56,7 +56,7 @@ func TestStatusPageDocument_Slow(t *testing.T) {
 	p.says("#error", "Access denied to 1 of 4 resources: secrets (secrets is forbidden)")
 	p.says("#findings", "Objects of 1 resource cannot be published for 26h")
 	p.says("#findings", "Objects of 1 resource cannot be published, configmaps for 26h: too large")
-	p.says("#instance", "kuberelay-0_x")
+	p.says("#instance", "kuberelay-6d9f7c5b8-x2x4q_a1")
 	p.says("#copy", "consistency points are off")
 	objects := `[...document.querySelectorAll("#resources [data-label=Objects]")].map((e) => e.innerText).join()`
 	if got := browsertest.Eval[string](p.Tab, objects); got != "–,0,–,0" {

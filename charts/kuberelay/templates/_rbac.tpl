@@ -43,7 +43,7 @@ resources are in files/resources.yaml.
 {{- else if regexMatch "^v[0-9]+((alpha|beta)[0-9]+)?$" $group }}
 {{- dict "error" (printf "after a version there is a group missing; write %s, or %s.%s.example.com" $name $name $group) | toJson }}
 {{- else if and (not $one.name) $meant }}
-{{- dict "error" (printf "RBAC knows no short names, singulars and kinds; write %s" $meant) | toJson }}
+{{- dict "error" (printf "RBAC knows no short names, singulars, or kinds; write %s" $meant) | toJson }}
 {{- else if regexMatch "[A-Z]" $name }}
 {{- dict "error" (printf "RBAC knows no kinds; write the plural with its group, such as %ss.%s" $lower (default "example.com" $group)) | toJson }}
 {{- else if and (not $group) (not $one.name) }}
