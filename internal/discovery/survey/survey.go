@@ -80,8 +80,7 @@ func (s Survey) Ask(ctx context.Context, before *Answer, watched map[schema.Grou
 //   - A resource that discovery shows only in other versions stays in its version until a watch is
 //     refused.
 //   - A built-in resource stays in its version even if another version is preferred now.
-//
-// keep draws no conclusion about a group that failed.
+//   - A resource of a group that failed stays.
 func (s Survey) keep(ctx context.Context, c *discovery.Catalog, before *Answer, watched map[schema.GroupResource]Plan) map[schema.GroupResource]discovery.Decision {
 	kept := map[schema.GroupResource]discovery.Decision{}
 	if before == nil {
@@ -94,7 +93,6 @@ func (s Survey) keep(ctx context.Context, c *discovery.Catalog, before *Answer, 
 		var why error
 		switch {
 		case c.Failed[gr.Group] != nil:
-			continue
 		case inVersion && (!discovery.IsBuiltIn(gr.Group) || shown != r || !c.IsWatchable(r)):
 			continue
 		case inVersion:
