@@ -31,10 +31,13 @@ func Scopes(ctx context.Context, r event.Resource, n *Namespaces, a *Access, now
 		return a.permitted(ctx, r, selected)
 	case now.Everywhere && now.Working:
 		return everywhere, nil // without a review: the API server refuses a watch that it no longer allows
-	case !known || a.Denied(ctx, r, "") == nil:
-		return a.permitted(ctx, r, everywhere)
+	case known:
+		// A failed review does not end separate watches, because the one watch could be denied.
+		if denied, failed := a.denies(ctx, r, ""); denied != nil || failed != nil && now.Separately {
+			return a.permitted(ctx, r, selected)
+		}
 	}
-	return a.permitted(ctx, r, selected)
+	return a.permitted(ctx, r, everywhere)
 }
 
 func (c Coverage) maxSeparate(atFirst int) int {
