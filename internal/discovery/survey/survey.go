@@ -73,7 +73,7 @@ func (s Survey) Ask(ctx context.Context, before *Answer, watched map[schema.Grou
 }
 
 // keep returns the watched resources that stay unchanged although discovery shows them
-// differently or not at all. API servers of several versions may share one address, and each of them
+// differently or not at all, and the excluded resources of groups that failed. API servers of several versions may share one address, and each of them
 // describes only itself. So keep follows these rules:
 //
 //   - A resource that discovery does not show stays until it is proven to be gone.
@@ -110,6 +110,11 @@ func (s Survey) keep(ctx context.Context, c *discovery.Catalog, before *Answer, 
 		kept[gr] = d
 		if why != nil {
 			s.Missing(gr, why)
+		}
+	}
+	for gr, d := range before.Resolution.Decisions {
+		if d.ExcludedBy != "" && c.Failed[gr.Group] != nil {
+			kept[gr] = d
 		}
 	}
 	return kept

@@ -56,3 +56,34 @@ func TestAGroupFails(t *testing.T) {
 		t.Errorf("missing are %v", missed)
 	}
 }
+
+// TestTheGroupOfAnExcludedResourceFails verifies that an exclusion keeps the resource that it excludes
+// while the discovery of its group fails. An earlier version then excluded a resource of the same name in
+// another group, and stopped its informer.
+func TestTheGroupOfAnExcludedResourceFails(t *testing.T) {
+	cluster := discoverytest.Cluster()
+	s := Survey{Discovery: cluster, Selection: discovery.Selection{Include: []string{"*"}, Exclude: []string{"widgets"}}}
+	before, err := s.Ask(t.Context(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	excluded, other := schema.GroupResource{Group: "example.com", Resource: "widgets"}, schema.GroupResource{Group: "example.org", Resource: "widgets"}
+	for range 2 {
+		watched := map[schema.GroupResource]Plan{}
+		for _, r := range before.Resolution.Watch {
+			watched[r.GroupResource()] = Plan{Resource: r}
+		}
+		s.Discovery = cluster.Failing("example.com/v1").Failing("example.com/v1alpha1")
+		a, err := s.Ask(t.Context(), before, watched)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gone, stale, started := a.Changes(nil, watched); len(gone)+len(stale)+len(started) > 0 {
+			t.Errorf("%v are gone, %v are stale, and %v start", gone, stale, started)
+		}
+		if d := a.Resolution.Decisions; d[excluded].ExcludedBy != "widgets" || d[other].ExcludedBy != "" {
+			t.Errorf("the decisions are %+v and %+v", d[excluded], d[other])
+		}
+		before = a
+	}
+}
