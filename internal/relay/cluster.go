@@ -48,7 +48,8 @@ func connectCluster(ctx context.Context, c Config, waitFor func(func() error)) (
 	}
 	cl.name = c.Settings.Event.ClusterName
 	return deadline.Run(ctx, func(ctx context.Context) (*cluster, error) {
-		return cl, cl.awaitAPIServer(ctx, c.Kube.Host, c.Logger, waitFor)
+		err := cl.awaitAPIServer(ctx, c.Kube.Host, c.Logger, waitFor)
+		return cl, err
 	})
 }
 
