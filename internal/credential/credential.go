@@ -149,7 +149,7 @@ func NewWatcher(paths ...string) *Watcher {
 			w.paths = append(w.paths, path)
 		}
 	}
-	w.seen = w.fingerprint()
+	w.seen = Fingerprint(w.paths)
 	return w
 }
 
@@ -158,16 +158,17 @@ func (w *Watcher) Changed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.seen
-	w.seen = w.fingerprint()
+	w.seen = Fingerprint(w.paths)
 	return w.seen != before
 }
 
-// fingerprint returns a hash of the content of all files. It treats an unreadable file as empty.
-func (w *Watcher) fingerprint() [sha256.Size]byte {
+// Fingerprint returns a hash of the paths and the contents of files. It treats an unreadable file as
+// empty.
+func Fingerprint(paths []string) [sha256.Size]byte {
 	h := sha256.New()
-	for _, path := range w.paths {
+	for _, path := range paths {
 		content, _ := os.ReadFile(path) // nil if the file is unreadable
-		fmt.Fprintf(h, "%d:%s", len(content), content)
+		fmt.Fprintf(h, "%q:%d:%s", path, len(content), content)
 		clear(content)
 	}
 	return [sha256.Size]byte(h.Sum(nil))

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,8 +50,14 @@ func NewAccess(reviews authorizationclient.SelfSubjectAccessReviewInterface, r a
 // API server, and names the first missing permission. A failed review denies nothing, and neither
 // does a nil Access.
 func (a *Access) Denied(ctx context.Context, r event.Resource, namespace string) error {
+	denied, _ := a.denies(ctx, r, namespace)
+	return denied
+}
+
+// denies is like Denied, and also returns the error of a failed review.
+func (a *Access) denies(ctx context.Context, r event.Resource, namespace string) (denied, failed error) {
 	if a == nil || a.allowsAll(ctx) {
-		return nil
+		return nil, nil
 	}
 	rules := a.rules.in(ctx, namespace, a.now())
 	for _, verb := range neededVerbs {
@@ -62,7 +69,7 @@ func (a *Access) Denied(ctx context.Context, r event.Resource, namespace string)
 		} else {
 			allowed, why, err = a.Review(ctx, verb, r.Group, r.Resource, namespace)
 		}
-		if err == nil && !allowed {
+		if failed = cmp.Or(failed, err); err == nil && !allowed {
 			where, cure := "in all namespaces", "; if only some namespaces are readable, name them in KUBERELAY_NAMESPACES"
 			switch {
 			case !r.Namespaced:
@@ -74,10 +81,10 @@ func (a *Access) Denied(ctx context.Context, r event.Resource, namespace string)
 				why = ": " + why
 			}
 			why += cure
-			return apierrors.NewForbidden(r.GroupResource(), "", fmt.Errorf("may not %s it %s%s", verb, where, why))
+			return apierrors.NewForbidden(r.GroupResource(), "", fmt.Errorf("may not %s it %s%s", verb, where, why)), nil
 		}
 	}
-	return nil
+	return nil, failed
 }
 
 // allowsAll reports whether the forwarder may list and watch all resources. It needs only one review

@@ -35,8 +35,8 @@ type Catalog struct {
 	// exist.
 	Failed map[string]error
 
-	// Kept contains the watched resources that stay unchanged although discovery shows them
-	// differently or not at all.
+	// Kept contains the watched and the excluded resources that stay unchanged although discovery shows
+	// them differently or not at all.
 	Kept map[schema.GroupResource]Decision
 
 	// etags is incomplete if the API server sent no ETag, or if client-go made the request.
@@ -157,11 +157,11 @@ func (c *Catalog) preferred(want func(group string) bool) []event.Resource {
 	return all
 }
 
-// keptBy returns the kept resources that a selector selects.
+// keptBy returns the kept resources that a selector selects or excludes.
 func (c *Catalog) keptBy(selector string) []event.Resource {
 	var all []event.Resource
 	for _, d := range c.Kept {
-		if slices.Contains(d.Selectors, selector) {
+		if d.ExcludedBy == selector || slices.Contains(d.Selectors, selector) {
 			all = append(all, d.Resource)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -39,6 +40,7 @@ type Namespaces struct {
 	mu      sync.RWMutex
 	known   map[string]bool
 	failing error             // error of the last list or watch, nil if it succeeded
+	since   time.Time         // when the reason of failing last changed
 	missing map[string]string // result of Missing if namespaces are not watched; nil until it is known
 	similar map[string]string // cache: similar names in known, by missing name; nil after a change
 
@@ -178,8 +180,21 @@ func (n *Namespaces) Synced() { close(n.listed) }
 func (n *Namespaces) Fail(err error) (before error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	before, n.failing = n.failing, err
+	if before, n.failing = n.failing, err; ErrorReason(before) != ErrorReason(err) {
+		n.since = time.Now()
+	}
 	return before
+}
+
+// Failing returns the error of the last list or watch and the time since when it fails, if the
+// namespaces were listed before. Until the watch works again, the selection is not current.
+func (n *Namespaces) Failing() (err error, since time.Time) { //nolint:revive,staticcheck // the error is a state
+	if !n.Listed() {
+		return nil, time.Time{}
+	}
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.failing, n.since
 }
 
 // Put records a namespace and reports whether the selection has changed.

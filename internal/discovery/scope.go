@@ -11,16 +11,19 @@ type Coverage struct {
 	Everywhere bool // one watch covers all namespaces
 	Working    bool // that watch is not forbidden
 	Separately bool // each namespace has a separate watch
+
+	Denied map[string]error // the namespaces without a watch, because access is denied
 }
 
 // Scopes decides which watches cover a resource. It returns the namespace of each watch and the
 // namespaces to which access is denied. The namespace "" means one watch of all namespaces. To
 // avoid flapping, the choice between separate watches and one watch changes only at half or twice
-// the limit of namespaces.
+// the limit of namespaces. A failed review neither ends a denial nor replaces separate watches: the
+// API server may only be unavailable.
 func Scopes(ctx context.Context, r event.Resource, n *Namespaces, a *Access, now Coverage) (namespaces []string, denied map[string]error) {
 	everywhere := []string{""}
 	if !r.Namespaced {
-		return a.permitted(ctx, r, everywhere)
+		return a.permitted(ctx, r, everywhere, now)
 	}
 	if err := n.Ready(); err != nil {
 		return nil, map[string]error{"": err}
@@ -28,13 +31,16 @@ func Scopes(ctx context.Context, r event.Resource, n *Namespaces, a *Access, now
 	selected, known := n.Selected()
 	switch {
 	case known && !n.SelectsMost() && len(selected) <= now.maxSeparate(n.maxSeparate):
-		return a.permitted(ctx, r, selected)
+		return a.permitted(ctx, r, selected, now)
 	case now.Everywhere && now.Working:
 		return everywhere, nil // without a review: the API server refuses a watch that it no longer allows
-	case !known || a.Denied(ctx, r, "") == nil:
-		return a.permitted(ctx, r, everywhere)
+	case !known:
+		return a.permitted(ctx, r, everywhere, now)
 	}
-	return a.permitted(ctx, r, selected)
+	if denied, failed := a.denies(ctx, r, ""); denied != nil || failed != nil && now.Separately {
+		return a.permitted(ctx, r, selected, now)
+	}
+	return everywhere, nil
 }
 
 func (c Coverage) maxSeparate(atFirst int) int {
@@ -49,10 +55,14 @@ func (c Coverage) maxSeparate(atFirst int) int {
 
 // permitted splits the namespaces into those in which the forwarder may list and watch the
 // resource, and the denied ones.
-func (a *Access) permitted(ctx context.Context, r event.Resource, namespaces []string) (names []string, denied map[string]error) {
+func (a *Access) permitted(ctx context.Context, r event.Resource, namespaces []string, now Coverage) (names []string, denied map[string]error) {
 	denied = map[string]error{}
 	for _, namespace := range namespaces {
-		if err := a.Denied(ctx, r, namespace); err != nil {
+		err, failed := a.denies(ctx, r, namespace)
+		if failed != nil {
+			err = now.Denied[namespace]
+		}
+		if err != nil {
 			denied[namespace] = err
 		} else {
 			names = append(names, namespace)

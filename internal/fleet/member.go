@@ -19,6 +19,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/fleet/source"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/status"
 )
 
 // member copies one cluster of the source. It runs at most one Relay at a time.
@@ -32,7 +33,7 @@ type member struct {
 
 	mu       sync.Mutex
 	wanted   source.Cluster
-	unusable error                // the error of a kubeconfig that is newer than wanted
+	unusable *status.Error        // the error of a kubeconfig that is newer than wanted; nil if there is none
 	relay    *relay.Relay         // nil while none runs
 	registry *prometheus.Registry // of the Relay; empty while none runs
 	failed   error                // why no Relay runs
@@ -53,10 +54,11 @@ func (m *member) set(c source.Cluster) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c.Err != nil && m.wanted.Err == nil {
-		if m.unusable == nil || m.unusable.Error() != c.Err.Error() {
+		message := "the new kubeconfig cannot be used: " + c.Err.Error()
+		if m.unusable == nil || m.unusable.Message != message {
 			m.log.Warn("the new kubeconfig of a cluster cannot be used, keeping the last one", "err", c.Err)
+			m.unusable = &status.Error{Message: message, Since: time.Now().UTC()}
 		}
-		m.unusable = c.Err
 		return
 	}
 	m.unusable = nil

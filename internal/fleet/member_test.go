@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kuberelay/kuberelay/internal/fleet/source"
@@ -65,7 +66,8 @@ func TestAClusterReturns(t *testing.T) {
 	}
 }
 
-// TestSet verifies which kubeconfig of the source a member uses.
+// TestSet verifies which kubeconfig of the source a member uses, and that the status of a running copy
+// says if it is not the current one.
 func TestSet(t *testing.T) {
 	no, other := errors.New("no"), [32]byte{1}
 	for name, c := range map[string]struct {
@@ -84,6 +86,13 @@ func TestSet(t *testing.T) {
 			m.set(c.next)
 			if got := len(m.changed) > 0; got != c.changed || (m.unusable != nil) != c.unusable {
 				t.Errorf("changed: %t, unusable: %v", got, m.unusable)
+			}
+			var err error
+			if m.relay, err = relay.New(relay.Config{Registerer: prometheus.NewRegistry(), Logger: m.log}); err != nil {
+				t.Fatal(err)
+			}
+			if d := m.document(); (d.Failed != nil) != c.unusable {
+				t.Errorf("the status has the error %v", d.Failed)
 			}
 			if m.set(source.Cluster{}); m.unusable != nil {
 				t.Errorf("after a usable kubeconfig: unusable is %v, want nil", m.unusable)

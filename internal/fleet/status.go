@@ -62,7 +62,9 @@ func (m *member) document() status.Document {
 	r, failed, since := m.state()
 	if r != nil {
 		d := r.Status()
-		d.Cluster = m.name
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		d.Cluster, d.Failed = m.name, m.unusable
 		return d
 	}
 	d := m.fleet.document()

@@ -226,11 +226,10 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 				lists = i.progress.Watched(e, lists, s.config.Now())
 				s.shown(i, e)
 			})
-			if err != nil {
+			if err != nil && (!lists || !apierrors.IsInvalid(err)) { // without support for WatchList, client-go lists next
 				s.watchFailed(i, err)
-				return nil, err
 			}
-			return w, nil
+			return w, err
 		},
 	}, s.config.Dynamic)
 }

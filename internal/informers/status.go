@@ -12,7 +12,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/informers/health"
 )
 
-// Status returns the state of every informer.
+// Status returns the state of every informer. While the watch that the selection of namespaces needs
+// fails, its state is last.
 func (s *Set) Status() health.Report { return s.report(s.lenOf) }
 
 // Health is like Status, but without the number of objects, which may take a long time to count.
@@ -24,7 +25,7 @@ func (s *Set) report(count func(*informer) int) health.Report {
 	slices.SortFunc(all, func(a, b health.Status) int {
 		return cmp.Or(cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource), cmp.Compare(a.Namespace, b.Namespace))
 	})
-	return all
+	return append(all, health.OfNamespaces(s.namespaces)...)
 }
 
 // Ready returns nil when discovery has succeeded and the informers are ready. See

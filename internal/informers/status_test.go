@@ -12,6 +12,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -226,5 +227,26 @@ func TestStatusDuringTheFirstAlignment(t *testing.T) {
 	})
 	if got.Ready() == nil {
 		t.Errorf("ready: %+v", got)
+	}
+}
+
+// TestTheWatchOfNamespacesFails verifies that the status says if the watch of namespaces fails after
+// its first list: until it works again, the Set does not notice that a namespace becomes selected. An
+// earlier version only logged the failure.
+func TestTheWatchOfNamespacesFails(t *testing.T) {
+	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Selector: labels.Everything()}}, testResource)
+	b.sync()
+	b.namespaces.Synced()
+	no := apierrors.NewForbidden(discovery.NamespaceResource.GroupResource(), "", nil)
+	for _, step := range []struct {
+		err       error
+		forbidden int
+	}{{nil, 0}, {no, 1}, {nil, 0}} {
+		_ = b.namespaces.Fail(step.err)
+		forbidden, all := b.Health().Forbidden()
+		shown := slices.Contains(gathered(t, collector{b.Set}), "informer_failing{forbidden,namespaces} 1")
+		if forbidden != step.forbidden || all != 1+step.forbidden || shown != (forbidden > 0) || b.Health().Ready() != nil {
+			t.Errorf("error %v: %d of %d forbidden, in the metrics: %t, ready: %v", step.err, forbidden, all, shown, b.Health().Ready())
+		}
 	}
 }

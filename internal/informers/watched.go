@@ -184,8 +184,11 @@ func (w *watched) isForbidden(namespace string) bool {
 func (w *watched) coverage() discovery.Coverage {
 	all := w.informers.All()
 	_, everywhere := all[""]
-	separately := !everywhere && len(all) > 0
-	return discovery.Coverage{Everywhere: everywhere, Separately: separately, Working: everywhere && !w.isForbidden("")}
+	c := discovery.Coverage{Everywhere: everywhere, Separately: !everywhere && len(all) > 0, Working: everywhere && !w.isForbidden(""), Denied: map[string]error{}}
+	for namespace, d := range w.alignment.Load().denied {
+		c.Denied[namespace] = d.err
+	}
+	return c
 }
 
 // forbidden reports whether access is denied to an informer.

@@ -247,6 +247,9 @@ func (e *Election) resign(ctx context.Context, l *lock) {
 
 func (e *Election) release(ctx context.Context, l resourcelock.Interface) error {
 	record, _, err := l.Get(ctx)
+	if apierrors.IsNotFound(err) { // the Lease was deleted
+		return nil
+	}
 	if err != nil || record.HolderIdentity != e.Identity {
 		return err
 	}

@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -336,7 +337,8 @@ func TestPermitGoesByTheClock(t *testing.T) {
 }
 
 // TestALeadershipThatAnotherInterruptedIsOver verifies that leadership ends even if the other
-// leader has already released the Lease, because the state of this process is stale.
+// leader has already released the Lease, because the state of this process is stale. The log does not
+// say that access is denied: an earlier version said so after the Lease was deleted.
 func TestALeadershipThatAnotherInterruptedIsOver(t *testing.T) {
 	for name, interrupt := range map[string]func(*leases){
 		"another leads":           func(l *leases) { l.take("b") },
@@ -345,8 +347,10 @@ func TestALeadershipThatAnotherInterruptedIsOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				on := &leases{}
-				a := stand(t, on, "a")
+				on, a := &leases{}, newCandidate(nil, "a")
+				var log bytes.Buffer
+				a.Leases, a.Logger = on, slog.New(slog.NewTextHandler(&log, nil))
+				a.run(t)
 				pass(time.Second)
 				held := a.held
 				interrupt(on)
@@ -357,6 +361,9 @@ func TestALeadershipThatAnotherInterruptedIsOver(t *testing.T) {
 				pass(30 * time.Second)
 				if a.led() != 2 || !a.leads() {
 					t.Errorf("a has led %d times, want 2", a.led())
+				}
+				if text := log.String(); !strings.Contains(text, "lease lost") || strings.Contains(text, "denied") {
+					t.Errorf("the log is %s", text)
 				}
 			})
 		})

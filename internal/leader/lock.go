@@ -105,7 +105,11 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	l.mu.Lock()
 	l.asked = true
 	l.mu.Unlock()
-	return l.renewed(asked, l.Interface.Update(ctx, record))
+	err := l.Interface.Update(ctx, record)
+	if apierrors.IsNotFound(err) { // the Lease was deleted; the elector then creates it, as after Get
+		return err
+	}
+	return l.renewed(asked, err)
 }
 
 // renewed records the result of a request that acquires or renews the Lease.

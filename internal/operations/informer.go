@@ -19,22 +19,18 @@ import (
 // owner must call Release when the informer has stopped. Otherwise a resource that is removed and
 // added again has no metrics. The metrics do not show the name. A resource can have several
 // informers, one per namespace: the metrics combine their gauges. The gauges of a released informer
-// disappear.
+// disappear, and the histogram of a resource disappears with its last informer.
 func InformerMetrics(r prometheus.Registerer) cache.InformerMetricsProvider {
-	return &informerMetrics{
-		gauges: register(r, &informerGauges{}),
+	return &informerMetrics{register(r, &informerGauges{
 		processing: register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "informer_processing_latency_seconds",
 			Help:    "Time to apply one change, or one batch of changes, to the informer's cache. If it grows, the forwarder lacks CPU.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 10, 5), // 1 ms to 10 s; few, because each resource has them
 		}, []string{"resource"})),
-	}
+	})}
 }
 
-type informerMetrics struct {
-	gauges     *informerGauges
-	processing *prometheus.HistogramVec
-}
+type informerMetrics struct{ gauges *informerGauges }
 
 var _ cache.InformerMetricsProvider = (*informerMetrics)(nil)
 
@@ -47,7 +43,7 @@ func (m *informerMetrics) NewStoreResourceVersionMetric(id cache.InformerNameAnd
 }
 
 func (m *informerMetrics) NewProcessingLatencyMetric(id cache.InformerNameAndResource) cache.HistogramMetric {
-	return m.processing.WithLabelValues(resourceLabel(id))
+	return m.gauges.processing.WithLabelValues(resourceLabel(id)) // client-go has already asked for a gauge of the informer
 }
 
 // resourceLabel returns the resource in the format of the forwarder's other metrics.
@@ -64,6 +60,8 @@ var (
 
 // informerGauges holds the gauges of all informers.
 type informerGauges struct {
+	processing *prometheus.HistogramVec
+
 	mu  sync.Mutex
 	all []*informerGauge
 }
@@ -91,10 +89,22 @@ func (g *informerGauges) add(id cache.InformerNameAndResource, desc *prometheus.
 	return added
 }
 
-// forgetReleased removes the gauges of released informers. It runs at every scrape, and at every
-// addition so that the gauges do not accumulate without scrapes.
+// forgetReleased removes the gauges of released informers, and the histograms of resources without an
+// informer. It runs at every scrape, and at every addition so that the gauges do not accumulate
+// without scrapes.
 func (g *informerGauges) forgetReleased() {
-	g.all = slices.DeleteFunc(g.all, func(i *informerGauge) bool { return !i.id.Reserved() })
+	released := map[string]bool{} // whether all informers of a resource are released
+	g.all = slices.DeleteFunc(g.all, func(i *informerGauge) bool {
+		resource, is := resourceLabel(i.id), !i.id.Reserved()
+		others, known := released[resource]
+		released[resource] = is && (others || !known)
+		return is
+	})
+	for resource, is := range released {
+		if is {
+			g.processing.DeleteLabelValues(resource)
+		}
+	}
 }
 
 // Describe implements [prometheus.Collector].

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/deadline"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/refusal"
 	"github.com/kuberelay/kuberelay/internal/relay/retry"
@@ -38,15 +39,19 @@ type cluster struct {
 }
 
 // connectCluster creates the clients and reads the cluster's name. If the API server is
-// unreachable or does not respond, it logs the reason, passes it to waitFor, and waits.
+// unreachable or does not respond, it logs the reason, passes it to waitFor, and waits. It returns when
+// ctx ends, even if a credential plugin of the kubeconfig hangs, for which client-go waits without a
+// context.
 func connectCluster(ctx context.Context, c Config, waitFor func(func() error)) (*cluster, error) {
 	cl, err := newCluster(c.Kube)
 	if err != nil {
 		return nil, &config.Error{Err: fmt.Errorf("find the cluster: %w", err)}
 	}
 	cl.name = c.Settings.Event.ClusterName
-	err = cl.awaitAPIServer(ctx, c.Kube.Host, c.Logger, waitFor)
-	return cl, err
+	return deadline.Run(ctx, func(ctx context.Context) (*cluster, error) {
+		err := cl.awaitAPIServer(ctx, c.Kube.Host, c.Logger, waitFor)
+		return cl, err
+	})
 }
 
 func newCluster(rc *rest.Config) (_ *cluster, err error) {

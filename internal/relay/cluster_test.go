@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,11 +12,13 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 
 	"k8s.io/client-go/discovery"
 )
@@ -125,6 +129,33 @@ func TestWhatAnAPIServerNeverSays(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestACredentialPluginThatHangs verifies that a shutdown does not wait for a request that ignores its
+// context. A request waits for the credential plugin of its kubeconfig in this way.
+func TestACredentialPluginThatHangs(t *testing.T) {
+	asked, hangs, connected := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	defer close(hangs)
+	kube := &rest.Config{Host: "https://127.0.0.1:1", Transport: controlplanetest.RoundTripper(func(*http.Request) (*http.Response, error) {
+		close(asked)
+		<-hangs
+		return nil, errors.New("no credentials")
+	})}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		_, err := connectCluster(ctx, Config{Kube: kube, Logger: slog.New(slog.DiscardHandler)}, func(func() error) {})
+		connected <- err
+	}()
+	<-asked
+	cancel()
+	select {
+	case err := <-connected:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("still connecting")
 	}
 }
 

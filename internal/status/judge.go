@@ -66,7 +66,7 @@ func Causes() []Cause {
 		{Unreachable, "the forwarder does not respond", "check that it is running, and check --address", "the-forwarder-does-not-respond"},
 		{TokenNotReviewed, "the forwarder cannot review the token", "check that the API server is running, and bind the ClusterRole system:auth-delegator to the forwarder's service account", "cannot-review-the-token-of-a-request"},
 		{Starting, "the forwarder is starting", "wait; if this lasts, read its log", "first-steps"},
-		{ClusterFailed, "a cluster cannot be copied, or the source of clusters cannot be read", "repair what the error names; the forwarder tries again by itself, with a backoff of up to about 80 seconds", "cannot-copy-the-cluster-retrying"},
+		{ClusterFailed, "a cluster cannot be copied, its new kubeconfig cannot be used, or the source of clusters cannot be read", "repair what the error names; the forwarder tries again by itself, with a backoff of up to about 80 seconds", "cannot-copy-the-cluster-retrying"},
 		{ClusterUnavailable, "the API server is unreachable", "check that it is running; check KUBECONFIG and the network", "waiting-for-the-api-server"},
 		{BusIsUnavailable, "the bus is unavailable or refuses the forwarder", "check that it is running; check KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials, and the permissions; changes wait, and are published when it is back", "the-bus"},
 		{LeaseDenied, "the API server denies access to the lease", "grant get, create, and update on leases, or name another namespace in KUBERELAY_LEASE_NAMESPACE", "lease-access-denied-leader-election-needs-an-existing-namespace-and-get-create-and-update-on-leases-in-it"},

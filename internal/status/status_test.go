@@ -62,6 +62,10 @@ var faults = []struct {
 	{"starting", func(d *Document) { d.Resources, d.WaitingFor = nil, ForCluster }, []string{"warning starting"}, "the forwarder is starting"},
 	{"a cluster that cannot be copied", func(d *Document) { d.Resources, d.WaitingFor, d.Failed = nil, ForCluster, &Error{"no way", now} },
 		[]string{"critical cluster_failed"}, "no way"},
+	{"a cluster whose new kubeconfig cannot be used", func(d *Document) { d.Failed = &Error{"not a kubeconfig", now} }, []string{"warning cluster_failed"}, "not a kubeconfig"},
+	{"a cluster without a usable kubeconfig", func(d *Document) {
+		d.Resources, d.WaitingFor, d.Waiting, d.Failed = nil, ForCluster, "401 Unauthorized", &Error{"not a kubeconfig", now}
+	}, []string{"critical cluster_failed"}, "401 Unauthorized; not a kubeconfig"},
 	{"a source of clusters that cannot be read", func(d *Document) {
 		*d = Document{Time: d.Time, WaitingFor: ForCluster, Clusters: []Document{}, Failed: &Error{"no source", now}}
 	}, []string{"critical cluster_failed"}, "no source"},

@@ -73,15 +73,14 @@ func (s Survey) Ask(ctx context.Context, before *Answer, watched map[schema.Grou
 }
 
 // keep returns the watched resources that stay unchanged although discovery shows them
-// differently or not at all. API servers of several versions may share one address, and each of them
+// differently or not at all, and the excluded resources of groups that failed. API servers of several versions may share one address, and each of them
 // describes only itself. So keep follows these rules:
 //
 //   - A resource that discovery does not show stays until it is proven to be gone.
 //   - A resource that discovery shows only in other versions stays in its version until a watch is
 //     refused.
 //   - A built-in resource stays in its version even if another version is preferred now.
-//
-// keep draws no conclusion about a group that failed.
+//   - A resource of a group that failed stays.
 func (s Survey) keep(ctx context.Context, c *discovery.Catalog, before *Answer, watched map[schema.GroupResource]Plan) map[schema.GroupResource]discovery.Decision {
 	kept := map[schema.GroupResource]discovery.Decision{}
 	if before == nil {
@@ -94,7 +93,6 @@ func (s Survey) keep(ctx context.Context, c *discovery.Catalog, before *Answer, 
 		var why error
 		switch {
 		case c.Failed[gr.Group] != nil:
-			continue
 		case inVersion && (!discovery.IsBuiltIn(gr.Group) || shown != r || !c.IsWatchable(r)):
 			continue
 		case inVersion:
@@ -112,6 +110,11 @@ func (s Survey) keep(ctx context.Context, c *discovery.Catalog, before *Answer, 
 		kept[gr] = d
 		if why != nil {
 			s.Missing(gr, why)
+		}
+	}
+	for gr, d := range before.Resolution.Decisions {
+		if d.ExcludedBy != "" && c.Failed[gr.Group] != nil {
+			kept[gr] = d
 		}
 	}
 	return kept

@@ -133,8 +133,7 @@ func (s *clusterAPI) of(name, from string, secret *unstructured.Unstructured) Cl
 	if secret == nil {
 		return Cluster{Name: name, Err: fmt.Errorf("waiting for its kubeconfig, in a Secret %s with the label %s", from, clusterNameLabel)}
 	}
-	text, _, _ := unstructured.NestedString(secret.Object, "data", kubeconfigKey)
-	raw, err := base64.StdEncoding.DecodeString(text)
+	raw, err := base64.StdEncoding.DecodeString(kubeconfigIn(secret))
 	if err != nil || len(raw) == 0 {
 		return Cluster{Name: name, Err: fmt.Errorf("the Secret %s has no key %s with a kubeconfig", from, kubeconfigKey)}
 	}
@@ -150,6 +149,13 @@ func (s *clusterAPI) of(name, from string, secret *unstructured.Unstructured) Cl
 		c.Err = fmt.Errorf("the Secret %s: %w", from, c.Err)
 	}
 	return c
+}
+
+// kubeconfigIn returns the encoded kubeconfig in a Secret. It returns "" if there is none, and for a
+// Cluster object.
+func kubeconfigIn(o *unstructured.Unstructured) string {
+	text, _, _ := unstructured.NestedString(o.Object, "data", kubeconfigKey)
+	return text
 }
 
 // Watch implements [Source]. While the management cluster does not respond, the clusters stay.

@@ -38,11 +38,20 @@ func (c Config) contexts() ([]Cluster, error) {
 			found = append(found, Cluster{Name: name, Err: fmt.Errorf("KUBECONFIG has no context %q", context)})
 			continue
 		}
-		only := all.DeepCopy()
+		only := *all
 		only.CurrentContext = context
-		found = append(found, c.cluster(name, only))
+		found = append(found, c.cluster(name, &only))
 	}
 	return found, nil
+}
+
+// paths returns the paths of everything in the directory.
+func (c Config) paths() (all []string) {
+	entries, _ := os.ReadDir(c.Settings.Dir) // directory returns the error
+	for _, e := range entries {
+		all = append(all, filepath.Join(c.Settings.Dir, e.Name()))
+	}
+	return all
 }
 
 // directory returns a cluster for each file of the directory.
@@ -111,6 +120,7 @@ func (c Config) cluster(name string, kubeconfig *clientcmdapi.Config) Cluster {
 	if err := clientcmdapi.MinifyConfig(kubeconfig); err != nil {
 		return fail(errors.New("the kubeconfig has no usable current context"))
 	}
+	kubeconfig = kubeconfig.DeepCopy() // client-go changes it, and contexts can share a user
 	raw, err := clientcmd.Write(*kubeconfig)
 	if err != nil {
 		return fail(err)

@@ -27,8 +27,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
 // Cluster is one cluster. If Err is set, the cluster cannot be used, and only Name is set too.
@@ -64,35 +66,55 @@ type Config struct {
 func New(c Config) (Source, error) {
 	switch s := c.Settings; {
 	case len(s.Contexts) > 0:
-		return polled(c.contexts), nil
+		return polled{c.contexts, clientcmd.NewDefaultClientConfigLoadingRules().GetLoadingPrecedence}, nil
 	case s.Dir != "":
-		return polled(c.directory), nil
+		return polled{c.directory, c.paths}, nil
 	case len(s.ClusterAPI) > 0:
 		return newClusterAPI(c)
 	}
 	return nil, errors.New("no source of clusters is configured")
 }
 
-// poll is the interval between reads of the files. File system notifications would be faster, but
+// poll is the interval between checks of the files. File system notifications would be faster, but
 // they miss changes behind symbolic links, and the kubelet uses such links to update a volume.
-const poll = 2 * time.Second
+// reread is the interval at which Watch parses unchanged files again if a cluster cannot be used,
+// because its kubeconfig may name another file that is missing.
+const (
+	poll   = 2 * time.Second
+	reread = 30 * time.Second
+)
 
 // polled is a source that reads files.
-type polled func() ([]Cluster, error)
+type polled struct {
+	read  func() ([]Cluster, error)
+	files func() []string // the files that read parses
+}
 
 // Read implements [Source].
 func (p polled) Read(context.Context) ([]Cluster, error) {
-	all, err := p()
+	all, err := p.read()
 	return unique(all), err
 }
 
-// Watch implements [Source].
+// Watch implements [Source]. Parsing a kubeconfig takes milliseconds, so Watch parses the files only
+// after a change.
 func (p polled) Watch(ctx context.Context, found func([]Cluster), failed func(error)) {
+	var seen [sha256.Size]byte
+	var due time.Time // when to parse unchanged files again; zero for never
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		all, err := p.Read(ctx)
-		if failed(err); err == nil {
-			found(all)
+		is := credential.Fingerprint(p.files()) // before the files are parsed, so that no change is missed
+		if is == seen && (due.IsZero() || time.Now().Before(due)) {
+			return
 		}
+		all, err := p.Read(ctx)
+		if failed(err); err != nil {
+			seen = [sha256.Size]byte{}
+			return
+		}
+		if seen, due = is, (time.Time{}); slices.ContainsFunc(all, func(c Cluster) bool { return c.Err != nil }) {
+			due = time.Now().Add(reread)
+		}
+		found(all)
 	}, poll)
 }
 

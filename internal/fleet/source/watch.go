@@ -97,9 +97,16 @@ func (w *watch) informer(namespace string, resource schema.GroupVersionResource,
 		}
 	})
 	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { w.notify() }, UpdateFunc: func(any, any) { w.notify() }, DeleteFunc: func(any) { w.notify() },
+		AddFunc: func(any) { w.notify() }, UpdateFunc: w.updated, DeleteFunc: func(any) { w.notify() },
 	})
 	return i
+}
+
+// updated notifies of a change of a kubeconfig. The status of a Cluster changes all the time.
+func (w *watch) updated(old, o any) {
+	if kubeconfigIn(old.(*unstructured.Unstructured)) != kubeconfigIn(o.(*unstructured.Unstructured)) {
+		w.notify()
+	}
 }
 
 // read is an [apistream.Decode] that keeps only the content that the source needs. For example, it
@@ -117,7 +124,7 @@ func read(s *jsonscan.Scanner) (runtime.Object, error) {
 	kept.SetName(u.GetName())
 	kept.SetUID(u.GetUID())
 	kept.SetResourceVersion(u.GetResourceVersion())
-	if text, ok, _ := unstructured.NestedString(u.Object, "data", kubeconfigKey); ok && strings.HasSuffix(u.GetName(), kubeconfigSuffix) {
+	if text := kubeconfigIn(&u); text != "" && strings.HasSuffix(u.GetName(), kubeconfigSuffix) {
 		kept.Object["data"] = map[string]any{kubeconfigKey: text}
 	}
 	return kept, nil

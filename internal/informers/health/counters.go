@@ -44,4 +44,5 @@ func (c *Counters) Forget(resource string) {
 	c.Lists.DeleteLabelValues(resource)
 	c.Watches.DeleteLabelValues(resource)
 	c.Changes.DeleteLabelValues(resource)
+	c.References.DeleteLabelValues(resource)
 }

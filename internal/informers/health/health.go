@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
@@ -45,6 +46,17 @@ type Status struct {
 
 // Report contains the status of every informer, ordered by group, resource, and namespace.
 type Report []Status
+
+// OfNamespaces returns the status of the watch that the selection of namespaces needs, while this watch
+// fails.
+func OfNamespaces(n *discovery.Namespaces) Report {
+	err, since := n.Failing()
+	if err == nil {
+		return nil
+	}
+	r := event.Resource{Version: discovery.NamespaceResource.Version, Resource: discovery.NamespaceResource.Resource, Kind: "Namespace"}
+	return Report{{Resource: r, State: Degraded, Reason: discovery.ErrorReason(err), Since: since, Synced: true, Failing: err}}
+}
 
 // Ready returns nil when every informer has synced. It ignores informers that RBAC forbids, unless
 // RBAC forbids all of them. Its error names the resources that are not ready.

@@ -68,7 +68,7 @@ const fetchTimeout = 8 * time.Second
 // New reads the files. It sends no request.
 func New(o Options) (t *Tokens, err error) {
 	if o.now == nil {
-		o.now = time.Now
+		o.now = func() time.Time { return time.Now().Round(0) } // the monotonic clock stops while the machine sleeps
 	}
 	if o.fetchTimeout == 0 {
 		o.fetchTimeout = fetchTimeout

@@ -117,6 +117,18 @@ func TestRenewal(t *testing.T) {
 	get("token-3")
 }
 
+// TestTheClockOfTokens verifies that the age of a token includes the time during which the machine
+// slept. The monotonic clock, which an earlier version used, stops meanwhile.
+func TestTheClockOfTokens(t *testing.T) {
+	tokens, err := New(Options{TokenURL: "https://127.0.0.1:1", SecretFile: written(t, secret)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now := tokens.opts.now(); now != now.Round(0) {
+		t.Errorf("%v has a reading of the monotonic clock", now)
+	}
+}
+
 // TestUnknownLifetime verifies that each connection gets a new token if nothing says how long a token is valid.
 // The forwarder once kept the first such token, even after the brokers rejected it as expired.
 func TestUnknownLifetime(t *testing.T) {
