@@ -49,7 +49,7 @@ var natsSchemes = []string{"nats", "tls", "ws", "wss"}
 // checkURLs accepts URLs to which nats.go can connect, if they contain no credentials.
 func checkURLs(list List) error {
 	if strings.Contains(strings.Join(list, ","), "@") {
-		return errors.New("it contains credentials; remove everything from // to @, and name a file in " +
+		return errors.New("it contains credentials; remove them and the @ that follows, and name a file in " +
 			"KUBERELAY_NATS_PASSWORD_FILE, KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE, or KUBERELAY_NATS_NKEY_FILE")
 	}
 	websockets := 0

@@ -81,7 +81,7 @@ func (k *Kafka) validateTopics(p *problems) {
 	case k.CheckpointTopic == k.Topic:
 		p.add(checkpoint, "%s is the same topic; use another one, or unset this", topic)
 	case !p.has(topic) && canRender(k.Topic, k.CheckpointTopic):
-		p.add(checkpoint, "with %s=%q, it is also the topic of a resource; use a name that no resource has, such as _kuberelay_checkpoint, or unset this", topic, k.Topic)
+		p.add(checkpoint, "with %s=%q, a resource can have the same topic; use a name that the topic of a resource can't have, such as _kuberelay_checkpoint, or unset this", topic, k.Topic)
 	}
 	if k.Replication == 0 {
 		p.add("KUBERELAY_KAFKA_REPLICATION", "a topic has at least one replica; write the number of replicas, or -1 for the brokers' own default")

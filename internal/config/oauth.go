@@ -15,7 +15,7 @@ func checkEndpoint(s string) error {
 	u, err := url.Parse(s)
 	switch {
 	case strings.Contains(s, "@"):
-		return errors.New("it contains credentials; remove everything from // to @, and use KUBERELAY_KAFKA_OAUTH_CLIENT_ID and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE")
+		return errors.New("it contains credentials; remove them and the @ that follows, and use KUBERELAY_KAFKA_OAUTH_CLIENT_ID and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE")
 	case err != nil || u.Hostname() == "" || u.Fragment != "" || !validPort(u.Port()):
 		return errors.New("not a URL; write it as https://host/path")
 	case u.Scheme == "https", u.Scheme == "http" && isLoopbackHost(u.Hostname()):

@@ -28,7 +28,7 @@ func TestProblems(t *testing.T) {
 	const (
 		url   = "KUBERELAY_NATS_URL=tls://nats"
 		forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps, or *"
-		creds = "it contains credentials; remove everything from // to @, and name a file in KUBERELAY_NATS_PASSWORD_FILE, " +
+		creds = "it contains credentials; remove them and the @ that follows, and name a file in KUBERELAY_NATS_PASSWORD_FILE, " +
 			"KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE, or KUBERELAY_NATS_NKEY_FILE"
 		noServer   = "it contains an invalid URL; write each NATS server as nats://host:4222, and separate servers with commas"
 		address    = "not an address; write host:port or :port, such as 127.0.0.1:4222 or :8080"
@@ -175,7 +175,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_LEADER_ELECTION=true"}, `="true": each forwarder would have a built-in server of its own; set KUBERELAY_NATS_URL to a server that they share, or run a single forwarder without leader election`},
 		{[]string{"KUBERELAY_LEASE_NAME=Web"}, `="Web": not a name; use at most 253 lowercase letters, digits, hyphens, and periods`},
 		{[]string{"KUBERELAY_LEASE_NAMESPACE=a.b"}, `="a.b": not a valid namespace name; use at most 63 lowercase letters, digits, and hyphens`},
-		{[]string{"KUBERELAY_LEASE_DURATION=15500ms"}, `="15500ms": a Lease counts whole seconds; write it without a fraction`},
+		{[]string{"KUBERELAY_LEASE_DURATION=15500ms"}, `="15500ms": a Lease counts whole seconds; write a whole number of seconds, such as 15s`},
 		{[]string{"KUBERELAY_LEASE_DURATION=12s"}, `="12s": 12s is too short: a leader can write for up to 12s after its last renewal (KUBERELAY_LEASE_RENEW_DEADLINE plus KUBERELAY_LEASE_RETRY_PERIOD), and another forwarder must not lead until then; use more than 12s`},
 		{[]string{"KUBERELAY_LEASE_DURATION=", "KUBERELAY_LEASE_RENEW_DEADLINE=20s"}, `: 15s is too short: a leader can write for up to 22s after its last renewal (KUBERELAY_LEASE_RENEW_DEADLINE plus KUBERELAY_LEASE_RETRY_PERIOD), and another forwarder must not lead until then; use more than 22s`},
 		{[]string{"KUBERELAY_LEASE_RENEW_DEADLINE=3s"}, `="3s": less than twice KUBERELAY_LEASE_RETRY_PERIOD, which is 2s: one failed renewal would end the leadership; use at least 4s`},
@@ -197,8 +197,8 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_KAFKA_TOPIC=a.{group}"}, `="a.{group}": a topic for each resource needs {resource} in its name; write it as kuberelay.{group}.{resource}`},
 		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=a/b"}, `="a/b": ` + noTopic},
 		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=kuberelay"}, `="kuberelay": KUBERELAY_KAFKA_TOPIC is the same topic; use another one, or unset this`},
-		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=kuberelay.example.com.checkpoint", "KUBERELAY_KAFKA_TOPIC=kuberelay.{group}.{resource}"}, `="kuberelay.example.com.checkpoint": with KUBERELAY_KAFKA_TOPIC="kuberelay.{group}.{resource}", it is also the topic of a resource; use a name that no resource has, such as _kuberelay_checkpoint, or unset this`},
-		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=state", "KUBERELAY_KAFKA_TOPIC={resource}"}, `="state": with KUBERELAY_KAFKA_TOPIC="{resource}", it is also the topic of a resource; use a name that no resource has, such as _kuberelay_checkpoint, or unset this`},
+		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=kuberelay.example.com.checkpoint", "KUBERELAY_KAFKA_TOPIC=kuberelay.{group}.{resource}"}, `="kuberelay.example.com.checkpoint": with KUBERELAY_KAFKA_TOPIC="kuberelay.{group}.{resource}", a resource can have the same topic; use a name that the topic of a resource can't have, such as _kuberelay_checkpoint, or unset this`},
+		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=state", "KUBERELAY_KAFKA_TOPIC={resource}"}, `="state": with KUBERELAY_KAFKA_TOPIC="{resource}", a resource can have the same topic; use a name that the topic of a resource can't have, such as _kuberelay_checkpoint, or unset this`},
 		{[]string{"KUBERELAY_KAFKA_PARTITIONS=0"}, `="0": out of range; write 1 to 65535`},
 		{[]string{"KUBERELAY_KAFKA_REPLICATION=-2"}, `="-2": out of range; write -1 to 32767`},
 		{[]string{"KUBERELAY_KAFKA_REPLICATION=0"}, `="0": a topic has at least one replica; write the number of replicas, or -1 for the brokers' own default`},
@@ -226,7 +226,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_KAFKA_OAUTH_CLIENT_ID=c", "KUBERELAY_KAFKA_OAUTH_TOKEN_URL=https://a/b", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="c": a client needs a secret; name the file that holds it in KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE`},
 		{[]string{"KUBERELAY_KAFKA_OAUTH_SCOPES=s", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER", "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text}, `="s": it has no effect without KUBERELAY_KAFKA_OAUTH_TOKEN_URL; set that as well, or unset this`},
 		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_URL=http://a/b", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="http://a/b": the client secret would cross the network in the clear; use https`},
-		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_URL=https://u:hunter2@a/b", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="***": it contains credentials; remove everything from // to @, and use KUBERELAY_KAFKA_OAUTH_CLIENT_ID and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE`},
+		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_URL=https://u:hunter2@a/b", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="***": it contains credentials; remove them and the @ that follows, and use KUBERELAY_KAFKA_OAUTH_CLIENT_ID and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE`},
 		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_URL=login", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="***": not a URL; write it as https://host/path`},
 		{[]string{"KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER", kafka, "KUBERELAY_KAFKA_BROKERS=kafka", "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text},
 			`="OAUTHBEARER": the token would cross the network in the clear; set KUBERELAY_KAFKA_TLS=true, ` + allow},

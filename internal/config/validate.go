@@ -62,7 +62,7 @@ func (l *Leader) validate(p *problems) {
 		return
 	}
 	if l.LeaseDuration%time.Second != 0 {
-		p.add(duration, "a Lease counts whole seconds; write it without a fraction")
+		p.add(duration, "a Lease counts whole seconds; write a whole number of seconds, such as 15s")
 	}
 	if l.RenewDeadline+l.RetryPeriod >= l.LeaseDuration {
 		p.add(duration, "%s is too short: a leader can write for up to %s after its last renewal (%s plus %s), and another forwarder must not lead until then; use more than %[2]s",

@@ -141,9 +141,10 @@ type View struct {
 	Epoch uint16
 }
 
-// Outlived is the result of a consistent read that confirmed a [View] although the bus has a delete or
-// a foreign event. After a delete, the read returned Live in its current version. After a foreign
-// event, it returned Live in this or an earlier version, or no object.
+// Outlived records that a [View] is confirmed although the bus has a delete or a foreign event. After a
+// delete, a consistent read returned Live in its current version. After a foreign event, a consistent
+// read returned Live in its current version or an earlier one, or found no object, or only one that is
+// not selected. If the selection alone shows that the event is wrong, no read is needed.
 type Outlived struct {
 	Position uint64 // position of the delete or the foreign event; 0 for none
 	// AbsentAt is a version at which no object existed, or "" if the read returned an object. A watch

@@ -1,11 +1,11 @@
 // Package sizing computes how much memory a forwarder needs and how large its stream on NATS is, with
 // the formulas in docs/sizing.md. It also has the CPU times on that page. "make bench" compares the
-// constants of this package with its measurements.
+// constants for memory and CPU time with its measurements.
 package sizing
 
 import "time"
 
-// Constants holds the constants of the formulas. "make bench" measures them with pods of 14 KB.
+// Constants holds the constants of the formulas. They were measured with pods of 14 KB.
 type Constants struct {
 	// Base is the peak resident memory of a forwarder that watches nothing, in bytes.
 	Base int64

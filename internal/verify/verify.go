@@ -282,7 +282,7 @@ func (v *verification) finish() (report.Report, error) {
 	return *r, fmt.Errorf("not everything could be read: %s", strings.Join(reasons, "; "))
 }
 
-// keysOf returns the candidates by resource.
+// keysOf returns the keys of the candidates, grouped by resource.
 func (v *verification) keysOf() map[schema.GroupResource][]event.Key {
 	keys := map[schema.GroupResource][]event.Key{}
 	for k := range v.candidates {

@@ -16,8 +16,8 @@ type Kind string
 const (
 	// Missing means that the object exists in the cluster, but not on the bus.
 	Missing Kind = "missing"
-	// Stale means that the bus has another version of the object than the cluster, or an object with
-	// another uid.
+	// Stale means that the version of the object on the bus, or its uid, differs from the one in the
+	// cluster.
 	Stale Kind = "stale"
 	// Extra means that the object exists on the bus, but not in the cluster.
 	Extra Kind = "extra"
