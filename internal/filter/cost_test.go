@@ -91,6 +91,18 @@ func TestLargeOperandsCostMoreThanOneStep_Slow(t *testing.T) {
 	}
 }
 
+// TestLoopsEndAtTheirTimeout verifies that an evaluation with a loop ends when its time is over, even
+// if its cost is within the limit. Here, the time is over before the loop begins.
+func TestLoopsEndAtTheirTimeout(t *testing.T) {
+	f := compile(t, `object.l.all(x, x != "")`)
+	f.SetTimeout(0)
+	selected, err := f.For(pods)(large())
+	var failed *filter.Error
+	if !selected || !errors.As(err, &failed) || failed.Reason != filter.TooCostly {
+		t.Errorf("got %v, %v; want TooCostly", selected, err)
+	}
+}
+
 // TestFormatIsLimited verifies that the precision in a format is limited, although the precision is
 // not the size of an argument.
 func TestFormatIsLimited(t *testing.T) {

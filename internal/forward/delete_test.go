@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
@@ -119,6 +121,21 @@ func TestSyncDeleteOfAnObjectLastSeenInAnotherVersion(t *testing.T) {
 				t.Errorf("got %s, want %s", got, want)
 			}
 		})
+	}
+}
+
+// TestSyncDeleteHasTheTimeOfItsStorage verifies that the retention of a delete starts when the bus
+// stores it. Otherwise a delete that waited for the bus longer than the retention would be purged at
+// once, and subscribers could miss it.
+func TestSyncDeleteHasTheTimeOfItsStorage(t *testing.T) {
+	b := &bench{view: view(nil, tombstone("A", "12")), acked: live("A", "10"), answer: []answer{{position: 9}}}
+	c, stored := b.config(prometheus.NewRegistry()), b.view.Observed.Add(48*time.Hour)
+	c.Now = func() time.Time { return stored }
+	if _, err := syncOnce(t, New(c)); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.term.Get(key); !got.Deleted || got.Time != stored.UnixMilli() {
+		t.Errorf("got %+v, want a delete with the time %d", got, stored.UnixMilli())
 	}
 }
 

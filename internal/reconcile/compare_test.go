@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest/fake"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -209,6 +210,11 @@ func TestReconcileOfWhatIsNotWatched(t *testing.T) {
 	key := event.Key{Group: "example.com", Resource: "widgets", Namespace: "default", Name: "web"}
 	cluster := discoverytest.Cluster()
 	without := cluster.Without("example.com/v1").Without("example.com/v1alpha1")
+	withReadyz := func(err error) *discoverytest.Discovery {
+		d := without
+		d.REST = &fake.RESTClient{Err: err}
+		return &d
+	}
 	definitionGone := apierrors.NewNotFound(schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}, "widgets.example.com")
 
 	for name, c := range map[string]struct {
@@ -237,18 +243,26 @@ func TestReconcileOfWhatIsNotWatched(t *testing.T) {
 		"not selected, and published":   {&cluster, &cluster, nil, live("A", "5"), Comparison{Deselected: 1}, false, true, false},
 		"a group failed, and published": {new(cluster.Failing("apps/v1")), &cluster, nil, live("A", "5"), Comparison{OutOfScope: 1}, false, true, false},
 		"who refers to it is not known": {&cluster, &cluster, nil, live("A", "5"), Comparison{Waiting: 1}, false, true, true},
+		"watched again":                 {&without, &without, definitionGone, live("A", "5"), Comparison{Waiting: 1}, false, false, false},
+		"APIServices are forbidden":     {&without, &without, definitionGone, live("A", "5"), Comparison{OutOfScope: 1}, false, false, false},
+		"the API server is not ready":   {&without, withReadyz(errors.New("not ready")), definitionGone, live("A", "5"), Comparison{}, true, false, false},
+		"its readiness is forbidden":    {&without, withReadyz(forbiddenError("", "")), definitionGone, live("A", "5"), Comparison{Deleted: 1}, false, false, false},
 		"its informers restart":         {&cluster, &cluster, nil, live("A", "5"), Comparison{Waiting: 1}, false, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, stubCluster{get: func(gvr schema.GroupVersionResource, _, name string) (*unstructured.Unstructured, error) {
-				if gvr != discovery.DefinitionResource || name != "widgets.example.com" {
-					t.Errorf("got a read of %s %s", gvr, name)
+			var b *bench
+			b = newBench(t, stubCluster{get: func(gvr schema.GroupVersionResource, _, definition string) (*unstructured.Unstructured, error) {
+				if gvr != discovery.DefinitionResource || definition != "widgets.example.com" {
+					t.Errorf("got a read of %s %s", gvr, definition)
 				}
+				b.resource.Watched = name == "watched again"
 				return &unstructured.Unstructured{}, c.definition
 			}, list: func(gvr schema.GroupVersionResource, _ string, _ metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 				all := &unstructured.UnstructuredList{}
 				switch {
 				case gvr != discovery.APIServiceResource:
+				case name == "APIServices are forbidden":
+					return nil, forbiddenError("apiservices", "")
 				case name == "an APIService is there":
 					all.Items = []unstructured.Unstructured{{Object: map[string]any{"spec": map[string]any{
 						"group": "example.com", "version": "v7", "service": map[string]any{"name": "away"},

@@ -102,3 +102,16 @@ func TestReadNamespace(t *testing.T) {
 		})
 	}
 }
+
+// TestDeselectedInALargeNamespace verifies that an object after the first page of a list is
+// deselected, not deleted.
+func TestDeselectedInALargeNamespace(t *testing.T) {
+	b := newBench(t, stubCluster{list: func(schema.GroupVersionResource, string, metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+		return &unstructured.UnstructuredList{Items: append(make([]unstructured.Unstructured, listPage), *stored("A", "5"))}, nil
+	}})
+	b.object.Selected, b.object.PublishDeselected = false, true
+	got, err := b.Reconcile(t.Context(), testKey.GroupResource(), acked(map[event.Key]event.Acked{testKey: live("A", "5")}))
+	if want := (Comparison{Deselected: 1}); got != want || err != nil {
+		t.Errorf("got %+v, error %v; want %+v", got, err, want)
+	}
+}

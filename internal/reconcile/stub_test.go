@@ -6,6 +6,7 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
+	"strconv"
 	"testing"
 	"time"
 
@@ -68,7 +69,11 @@ func existing() *unstructured.UnstructuredList {
 	return &unstructured.UnstructuredList{Items: []unstructured.Unstructured{{}}}
 }
 
-// stubCluster is a dynamic client that supports only get and list.
+// errInconsistent is the answer of a stubCluster to a read that a cache may serve.
+var errInconsistent = errors.New("the read is not consistent: it sets a resourceVersion")
+
+// stubCluster is a dynamic client that supports only consistent gets and lists. It returns a list in
+// pages, as an API server does.
 type stubCluster struct {
 	dynamic.Interface
 	dynamic.NamespaceableResourceInterface
@@ -90,15 +95,30 @@ func (s stubCluster) Namespace(namespace string) dynamic.ResourceInterface {
 	return s
 }
 
-func (s stubCluster) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
+func (s stubCluster) Get(_ context.Context, name string, o metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
+	if o.ResourceVersion != "" {
+		return nil, errInconsistent
+	}
 	return s.get(s.gvr, s.namespace, name)
 }
 
 func (s stubCluster) List(_ context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
-	if s.list == nil {
+	switch {
+	case o.ResourceVersion != "":
+		return nil, errInconsistent
+	case s.list == nil:
 		return existing(), nil
 	}
-	return s.list(s.gvr, s.namespace, o)
+	list, err := s.list(s.gvr, s.namespace, o)
+	if err != nil {
+		return nil, err
+	}
+	first, _ := strconv.Atoi(o.Continue)
+	if list.Items = list.Items[first:]; o.Limit > 0 && len(list.Items) > int(o.Limit) {
+		list.Items = list.Items[:o.Limit]
+		list.SetContinue(strconv.Itoa(first + int(o.Limit)))
+	}
+	return list, nil
 }
 
 // silentCluster never responds to a get.

@@ -199,6 +199,10 @@ func TestStreamIsChecked(t *testing.T) {
 			[]string{"storage is Memory, should be File", "max_age", "cannot be changed", "KUBERELAY_NATS_STREAM", "nats stream rm KUBERELAY"},
 		},
 		{
+			"persisted asynchronously", func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode },
+			[]string{"persist_mode is Async, should be Default", "cannot be changed"},
+		},
+		{
 			"a work queue", func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy },
 			[]string{"retention is WorkQueue, should be Limits", "cannot be changed"},
 		},

@@ -20,12 +20,13 @@ type Discovery struct {
 	Versions []*metav1.APIResourceList // grouped, with the preferred version of each group first
 	Failed   []string                  // versions whose discovery fails
 	Err      error
+	REST     rest.Interface // for the readiness of the API server, which is ready by default
 }
 
 var _ discovery.AggregatedDiscoveryInterfaceWithContext = Discovery{}
 
 // RESTClient resolves the ambiguity between the two embedded interfaces, which both have the method.
-func (Discovery) RESTClient() rest.Interface { return nil }
+func (s Discovery) RESTClient() rest.Interface { return s.REST }
 
 // GroupsAndMaybeResourcesWithContext is the method that client-go calls.
 func (s Discovery) GroupsAndMaybeResourcesWithContext(context.Context) (
