@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 )
 
-// busChecks returns the checks of every bus.
+// busChecks returns the checks that run for every sink.
 func busChecks() []Check {
 	const group = "bus"
 	renew := "replace the file that the variable names"

@@ -22,7 +22,7 @@ import (
 // Watcher watches the objects that define which resources and namespaces exist. It does not publish
 // them.
 type Watcher struct {
-	Dynamic dynamic.Interface // tells client-go which lists the API server supports
+	Dynamic dynamic.Interface // tells client-go whether the client supports WatchList, which fake clients do not
 	Streams *apistream.Client
 	Logger  *slog.Logger
 }
