@@ -85,7 +85,8 @@ func (s *stage) events() (all []event, err error) {
 		err = errors.New("a message was removed before it was read")
 	}
 	for i := 0; err == nil && i < len(received); i++ {
-		if received[i].Body == nil || received[i].Kind() == "resolved" { // a tombstone, or a consistency point
+		kind := received[i].Kind()
+		if received[i].Body == nil && kind == "" || kind == "resolved" { // a tombstone, or a consistency point
 			continue
 		}
 		var e event

@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -29,17 +30,22 @@ func main() {
 	signals, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(signals, stop) // a second signal ends the process at once
 	out := newConsole(os.Stdout)
-	if err := run(signals, out, os.Getenv("SINK"), os.Getenv("ONCE") != "" && os.Getenv("ONCE") != "0"); err != nil {
+	bin, err := filepath.Abs(filepath.Join("bin", "forwarder"))
+	if err == nil {
+		err = run(signals, out, bin, os.Getenv("SINK"), os.Getenv("ONCE") != "" && os.Getenv("ONCE") != "0")
+	}
+	if err != nil {
 		out.println("\n" + out.paint(boldRed, "✗ "+err.Error()))
 		os.Exit(1)
 	}
 }
 
-// run runs the whole demo. After the last act, it runs until a signal, which is not an error.
-func run(signals context.Context, out *console, sink string, once bool) (err error) {
+// run runs the whole demo with the forwarder bin. After the last act, it runs until a signal, which is not an
+// error.
+func run(signals context.Context, out *console, bin, sink string, once bool) (err error) {
 	ctx, cancel := context.WithCancelCause(signals)
 	defer cancel(nil)
-	s := &stage{console: out, fail: cancel}
+	s := &stage{console: out, fail: cancel, bin: bin}
 	defer func() {
 		switch {
 		case err == nil:
@@ -64,7 +70,7 @@ func run(signals context.Context, out *console, sink string, once bool) (err err
 			wait(ctx, 2*time.Second) // time to read
 		}
 		if err := s.perform(ctx, a); err != nil {
-			return fmt.Errorf("%s: %w", a.say, err)
+			return fmt.Errorf("%s: %w", s.words(a.say), err)
 		}
 	}
 	if err := s.summary(time.Since(start)); err != nil || once {

@@ -37,7 +37,7 @@ type stage struct {
 	*console
 	fail func(error) // ends the demo
 
-	bin, dir  string // path of the forwarder; directory that is removed at the end
+	bin, dir  string // absolute path of the forwarder; directory that is removed at the end
 	group     *childprocess.Group
 	cp        *controlplane.ControlPlane
 	client    dynamic.Interface
@@ -61,9 +61,6 @@ type bus struct {
 
 // start starts everything that runs before the first act.
 func (s *stage) start(ctx context.Context, sink string) (err error) {
-	if s.bin, err = filepath.Abs(filepath.Join("bin", "forwarder")); err != nil {
-		return err
-	}
 	if s.dir, err = os.MkdirTemp("", "kuberelay-demo-"); err != nil {
 		return err
 	}
@@ -160,9 +157,14 @@ func (s *stage) startTail() error {
 	return nil
 }
 
+// words replaces the placeholders in the description of an act.
+func (s *stage) words(say string) string {
+	return strings.NewReplacer("{server}", s.bus.server, "{killed}", s.bus.killed).Replace(say)
+}
+
 // perform runs one act and waits for its events.
 func (s *stage) perform(ctx context.Context, a act) error {
-	s.say(strings.NewReplacer("{server}", s.bus.server, "{killed}", s.bus.killed).Replace(a.say), a.like...)
+	s.say(s.words(a.say), a.like...)
 	before, err := s.events()
 	if err != nil {
 		return err

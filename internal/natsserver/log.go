@@ -1,6 +1,8 @@
 package natsserver
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -9,8 +11,9 @@ import (
 )
 
 // bridge logs the messages of the server. It logs notices at level debug, because the server writes
-// two dozen of them at each start. It discards the server's debug and trace messages, because they
-// contain message contents.
+// two dozen of them at each start. A message about a client of the server is a warning, because the
+// client causes it and the forwarder works without the client. The bridge discards the server's debug and
+// trace messages, because they contain message contents.
 type bridge struct {
 	log   *slog.Logger
 	fatal chan string // holds the first fatal message
@@ -22,17 +25,31 @@ var _ server.Logger = (*bridge)(nil)
 
 const message = "built-in NATS server"
 
+// aboutClient matches a message about a client: an address, the number of the connection, and what happened.
+// The bridge logs the address and the number as "name" and the rest as "err", because package loglimit
+// limits warnings by "err", and each attempt of a client that fails again and again has another number.
+var aboutClient = regexp.MustCompile(`(?s)^(\S* - [a-z_]+:\d+) - (.*)$`)
+
+// write logs a message of the server.
+func (b *bridge) write(level slog.Level, text string) {
+	if client := aboutClient.FindStringSubmatch(text); client != nil {
+		b.log.Warn("a client of the built-in NATS server failed", "name", client[1], "err", errors.New(client[2]))
+		return
+	}
+	b.log.Log(context.Background(), level, message, "text", text)
+}
+
 func (b *bridge) Noticef(format string, args ...any) {
 	b.log.Debug(message, "text", fmt.Sprintf(format, args...))
 }
 
 func (b *bridge) Warnf(format string, args ...any) {
-	b.log.Warn(message, "text", fmt.Sprintf(format, args...))
+	b.write(slog.LevelWarn, fmt.Sprintf(format, args...))
 }
 
 func (b *bridge) Errorf(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	b.log.Error(message, "text", text)
+	b.write(slog.LevelError, text)
 	if failedWrite.MatchString(text) {
 		b.fail()
 	}

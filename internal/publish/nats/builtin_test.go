@@ -123,3 +123,30 @@ func TestBuiltInStreamCannotBeChanged(t *testing.T) {
 		}
 	}
 }
+
+// TestInspectBuiltIn verifies that an inspection as a reader does not fill the log of a built-in server. An
+// earlier version requested the permissions of the reader, which the server refused and logged as an error.
+func TestInspectBuiltIn(t *testing.T) {
+	var log strings.Builder
+	s, err := natsserver.Start(t.Context(), natsserver.Options{
+		ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir(), Access: natsserver.Access{Anonymous: true}, Logger: slog.New(slog.NewTextHandler(&locked{w: &log}, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Connection: Connection{InProcess: s, Cluster: publishtest.Cluster}}
+	bus := connect(t, o)
+	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
+	o.InProcess = nil
+	i, err := Inspect(t.Context(), Connection{URLs: []string{s.ClientURL()}}, o.WithDefaults())
+	if err != nil || i.Stream == nil || i.ClaimErr != nil || i.DeniedErr != nil || len(i.Denied) > 0 {
+		t.Errorf("found %+v, %v", i, err)
+	}
+	bus.Close()
+	if err := s.Shutdown(context.Background()); err != nil { // from here on, the log is complete
+		t.Fatal(err)
+	}
+	if log.Len() > 0 {
+		t.Errorf("the server warns about an inspection:\n%s", log.String())
+	}
+}
