@@ -336,7 +336,8 @@ func TestPermitGoesByTheClock(t *testing.T) {
 }
 
 // TestALeadershipThatAnotherInterruptedIsOver verifies that leadership ends even if the other
-// leader has already released the Lease, because the state of this process is stale.
+// leader has already released the Lease, because the state of this process is stale. It also verifies
+// that the end of the leadership does not release the Lease of the other leader.
 func TestALeadershipThatAnotherInterruptedIsOver(t *testing.T) {
 	for name, interrupt := range map[string]func(*leases){
 		"another leads":           func(l *leases) { l.take("b") },
@@ -350,9 +351,13 @@ func TestALeadershipThatAnotherInterruptedIsOver(t *testing.T) {
 				pass(time.Second)
 				held := a.held
 				interrupt(on)
+				other := on.holder()
 				pass(3 * time.Second) // a renewal is due
 				if held.Err() == nil {
 					t.Error("the context of lead has not ended")
+				}
+				if got := on.holder(); other != "" && got != other {
+					t.Errorf("the holder is %q, want %q", got, other)
 				}
 				pass(30 * time.Second)
 				if a.led() != 2 || !a.leads() {
