@@ -133,7 +133,6 @@ type candidate struct {
 	terms  int
 	held   context.Context
 	result chan error
-	now    func() time.Time
 }
 
 func stand(t *testing.T, on coordinationclient.LeasesGetter, name string) *candidate {
@@ -143,12 +142,12 @@ func stand(t *testing.T, on coordinationclient.LeasesGetter, name string) *candi
 }
 
 func newCandidate(on coordinationclient.LeasesGetter, name string) *candidate {
-	c := &candidate{drained: make(chan struct{}, 1), result: make(chan error, 1), now: time.Now}
+	c := &candidate{drained: make(chan struct{}, 1), result: make(chan error, 1)}
 	c.drained <- struct{}{}
 	c.Election = New(Config{
 		Leases: on, Namespace: "apps", Name: "kuberelay", Identity: name,
 		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
-		Now: func() time.Time { return c.now() }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	return c
 }
@@ -312,24 +311,27 @@ func TestALeaderThatCannotRenewStopsBeforeAnotherBegins(t *testing.T) {
 // TestPermitGoesByTheClock verifies that a process that wakes up has no permit, even before any of
 // its timers fires.
 func TestPermitGoesByTheClock(t *testing.T) {
-	for name, later := range map[string]func(time.Time) time.Time{
-		"stopped": func(at time.Time) time.Time { return at.Add(13 * time.Second) },
-		"asleep":  func(at time.Time) time.Time { return at.Round(0).Add(13 * time.Second) }, // its monotonic clock stood still
+	for name, c := range map[string]struct {
+		monotonic, wall time.Duration // since the renewal
+		want            error
+	}{
+		"after 11 s":                 {11 * time.Second, 11 * time.Second, nil},
+		"stopped":                    {13 * time.Second, 13 * time.Second, ErrNotHeld},
+		"asleep":                     {0, 13 * time.Second, ErrNotHeld},
+		"the wall clock is set back": {13 * time.Second, -time.Hour, ErrNotHeld},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := New(Config{
 				Identity: "a", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 				Registerer: prometheus.NewRegistry(),
 			})
-			at := time.Now()
-			e.Now = func() time.Time { return at.Add(11 * time.Second) }
-			e.grant(at)
-			if err := e.Permit(); err != nil {
-				t.Fatalf("after 11 s: %v", err)
+			e.grant(time.Now())
+			if e.wall != e.wall.Round(0) {
+				t.Error("the reading of the wall clock has a monotonic reading, too")
 			}
-			e.Now = func() time.Time { return later(at) }
-			if err := e.Permit(); !errors.Is(err, ErrNotHeld) {
-				t.Errorf("after 13 s: %v", err)
+			e.granted, e.wall = e.granted.Add(-c.monotonic), e.wall.Add(-c.wall)
+			if err := e.Permit(); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
 			}
 		})
 	}
@@ -374,7 +376,7 @@ func TestWhatLeadFailsWithEndsTheElection(t *testing.T) {
 		c := New(Config{
 			Leases: on, Namespace: "apps", Name: "kuberelay", Identity: "a",
 			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
-			Now: time.Now, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+			Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 		})
 		if err := c.Run(t.Context(), func(context.Context) error { return wrong }); !errors.Is(err, wrong) {
 			t.Errorf("got %v", err)
