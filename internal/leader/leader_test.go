@@ -282,19 +282,24 @@ func TestAKilledLeaderIsFollowedWhenItsLeaseRunsOut(t *testing.T) {
 }
 
 // TestALeaderThatCannotRenewStopsBeforeAnotherBegins verifies that a leader that can't renew the
-// Lease stops writing before another process may lead. It then stands by.
+// Lease stops writing before another process may lead, also if the last renewal took long. It then
+// stands by.
 func TestALeaderThatCannotRenewStopsBeforeAnotherBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		on := &leases{}
-		a := stand(t, on, "a")
-		pass(10 * time.Second)
-		on.fail(errors.New("connection refused"))
-		renewed := a.granted
-		for a.leads() {
-			pass(10 * time.Millisecond)
+		on, updates, asked := &leases{}, 0, time.Time{}
+		a := stand(t, &delayed{on, func(*coordinationv1.Lease) {
+			switch updates++; {
+			case updates < 3:
+				asked = time.Now()
+				time.Sleep(time.Second) // on the synctest clock
+			case updates == 3:
+				on.fail(errors.New("connection refused"))
+			}
+		}}, "a")
+		for pass(time.Second); a.leads(); pass(10 * time.Millisecond) {
 		}
-		if since := time.Since(renewed); since > 12*time.Second+20*time.Millisecond || since < 8*time.Second {
-			t.Errorf("the leader may write for %s after its last renewal", since)
+		if since := time.Since(asked); since > 12*time.Second+20*time.Millisecond || since < 8*time.Second {
+			t.Errorf("the leader may write for %s after the request of its last renewal", since)
 		}
 		pass(2 * time.Second)
 		if a.held.Err() == nil {
