@@ -51,7 +51,6 @@ type Config struct {
 	// RenewDeadline is at least twice RetryPeriod.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 
-	Now        func() time.Time
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -66,6 +65,7 @@ type Election struct {
 	lasts   time.Duration // how long the Lease is valid after a renewal, according to its record
 	renewed time.Time     // when this process renewed the Lease or saw that another did; zero for never
 	granted time.Time     // when the last successful renewal was requested; zero if not the leader
+	wall    time.Time     // granted without its monotonic reading, so that time.Since uses the wall clock
 	denied  error         // why the API server denied access in its last response; nil if it did not
 	failed  error         // the last error of a request; nil after a renewal, and while another process holds the Lease
 }
@@ -92,7 +92,7 @@ func (e *Election) permit() error {
 	if e.granted.IsZero() {
 		return ErrNotHeld
 	}
-	if age := elapsed(e.granted, e.Now()); age >= e.validity() {
+	if age := e.age(); age >= e.validity() {
 		return fmt.Errorf("%w: last renewed %s ago", ErrNotHeld, age.Round(time.Millisecond))
 	}
 	return nil
@@ -103,12 +103,9 @@ func (e *Election) permit() error {
 // process may become the leader, is reserved for writes in flight.
 func (e *Election) validity() time.Duration { return e.RenewDeadline + e.RetryPeriod }
 
-// elapsed returns the time that has passed on the monotonic clock or on the wall clock, whichever
-// is greater. The monotonic clock stops while the machine sleeps, and the wall clock can be set
-// back.
-func elapsed(from, to time.Time) time.Duration {
-	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
-}
+// age returns the time since the last renewal on the monotonic clock or on the wall clock, whichever
+// is greater. The monotonic clock stops while the machine sleeps, and the wall clock can be set back.
+func (e *Election) age() time.Duration { return max(time.Since(e.granted), time.Since(e.wall)) }
 
 // Standing is a candidate's view of the leadership.
 type Standing struct {
@@ -139,7 +136,7 @@ func (e *Election) Standing() Standing {
 // heldByAnother reports whether another process holds the Lease. After a renewal, the Lease counts
 // as held for its duration plus one RetryPeriod, because a takeover can take that long.
 func (e *Election) heldByAnother() bool {
-	return e.holder != "" && e.holder != e.Identity && e.Now().Sub(e.renewed) <= e.lasts+e.RetryPeriod
+	return e.holder != "" && e.holder != e.Identity && time.Since(e.renewed) <= e.lasts+e.RetryPeriod
 }
 
 // The error of a failed request wraps errRead or errRenew, which names the request.
@@ -253,7 +250,7 @@ func (e *Election) release(ctx context.Context, l resourcelock.Interface) error 
 	if err != nil || record.HolderIdentity != e.Identity {
 		return err
 	}
-	now := metav1.NewTime(e.Now())
+	now := metav1.NewTime(time.Now())
 	record.HolderIdentity, record.LeaseDurationSeconds, record.AcquireTime, record.RenewTime = "", 1, now, now
 	switch err := l.Update(ctx, *record); {
 	case apierrors.IsConflict(err): // the API server has just stored a renewal that was canceled
@@ -269,7 +266,7 @@ func (e *Election) release(ctx context.Context, l resourcelock.Interface) error 
 func (e *Election) grant(asked time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.granted, e.renewed, e.holder = asked, asked, e.Identity
+	e.granted, e.wall, e.renewed, e.holder = asked, asked.Round(0), asked, e.Identity
 }
 
 func (e *Election) revoke() {
@@ -285,7 +282,7 @@ func (e *Election) observe(record *resourcelock.LeaderElectionRecord, raw []byte
 	e.mu.Lock()
 	before := e.holder
 	if holder != e.Identity && (e.renewed.IsZero() || !bytes.Equal(raw, e.record)) {
-		e.renewed = e.Now()
+		e.renewed = time.Now()
 	}
 	e.holder, e.record, e.lasts = holder, raw, time.Duration(record.LeaseDurationSeconds)*time.Second
 	e.mu.Unlock()

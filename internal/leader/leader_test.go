@@ -134,7 +134,6 @@ type candidate struct {
 	terms  int
 	held   context.Context
 	result chan error
-	now    func() time.Time
 }
 
 func stand(t *testing.T, on coordinationclient.LeasesGetter, name string) *candidate {
@@ -144,12 +143,12 @@ func stand(t *testing.T, on coordinationclient.LeasesGetter, name string) *candi
 }
 
 func newCandidate(on coordinationclient.LeasesGetter, name string) *candidate {
-	c := &candidate{drained: make(chan struct{}, 1), result: make(chan error, 1), now: time.Now}
+	c := &candidate{drained: make(chan struct{}, 1), result: make(chan error, 1)}
 	c.drained <- struct{}{}
 	c.Election = New(Config{
 		Leases: on, Namespace: "apps", Name: "kuberelay", Identity: name,
 		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
-		Now: func() time.Time { return c.now() }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	return c
 }
@@ -284,19 +283,24 @@ func TestAKilledLeaderIsFollowedWhenItsLeaseRunsOut(t *testing.T) {
 }
 
 // TestALeaderThatCannotRenewStopsBeforeAnotherBegins verifies that a leader that can't renew the
-// Lease stops writing before another process may lead. It then stands by.
+// Lease stops writing before another process may lead, also if the last renewal took long. It then
+// stands by.
 func TestALeaderThatCannotRenewStopsBeforeAnotherBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		on := &leases{}
-		a := stand(t, on, "a")
-		pass(10 * time.Second)
-		on.fail(errors.New("connection refused"))
-		renewed := a.granted
-		for a.leads() {
-			pass(10 * time.Millisecond)
+		on, updates, asked := &leases{}, 0, time.Time{}
+		a := stand(t, &delayed{on, func(*coordinationv1.Lease) {
+			switch updates++; {
+			case updates < 3:
+				asked = time.Now()
+				time.Sleep(time.Second) // on the synctest clock
+			case updates == 3:
+				on.fail(errors.New("connection refused"))
+			}
+		}}, "a")
+		for pass(time.Second); a.leads(); pass(10 * time.Millisecond) {
 		}
-		if since := time.Since(renewed); since > 12*time.Second+20*time.Millisecond || since < 8*time.Second {
-			t.Errorf("the leader may write for %s after its last renewal", since)
+		if since := time.Since(asked); since > 12*time.Second+20*time.Millisecond || since < 8*time.Second {
+			t.Errorf("the leader may write for %s after the request of its last renewal", since)
 		}
 		pass(2 * time.Second)
 		if a.held.Err() == nil {
@@ -313,32 +317,36 @@ func TestALeaderThatCannotRenewStopsBeforeAnotherBegins(t *testing.T) {
 // TestPermitGoesByTheClock verifies that a process that wakes up has no permit, even before any of
 // its timers fires.
 func TestPermitGoesByTheClock(t *testing.T) {
-	for name, later := range map[string]func(time.Time) time.Time{
-		"stopped": func(at time.Time) time.Time { return at.Add(13 * time.Second) },
-		"asleep":  func(at time.Time) time.Time { return at.Round(0).Add(13 * time.Second) }, // its monotonic clock stood still
+	for name, c := range map[string]struct {
+		monotonic, wall time.Duration // since the renewal
+		want            error
+	}{
+		"after 11 s":                 {11 * time.Second, 11 * time.Second, nil},
+		"stopped":                    {13 * time.Second, 13 * time.Second, ErrNotHeld},
+		"asleep":                     {0, 13 * time.Second, ErrNotHeld},
+		"the wall clock is set back": {13 * time.Second, -time.Hour, ErrNotHeld},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := New(Config{
 				Identity: "a", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 				Registerer: prometheus.NewRegistry(),
 			})
-			at := time.Now()
-			e.Now = func() time.Time { return at.Add(11 * time.Second) }
-			e.grant(at)
-			if err := e.Permit(); err != nil {
-				t.Fatalf("after 11 s: %v", err)
+			e.grant(time.Now())
+			if e.wall != e.wall.Round(0) {
+				t.Error("the reading of the wall clock has a monotonic reading, too")
 			}
-			e.Now = func() time.Time { return later(at) }
-			if err := e.Permit(); !errors.Is(err, ErrNotHeld) {
-				t.Errorf("after 13 s: %v", err)
+			e.granted, e.wall = e.granted.Add(-c.monotonic), e.wall.Add(-c.wall)
+			if err := e.Permit(); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
 			}
 		})
 	}
 }
 
 // TestALeadershipThatAnotherInterruptedIsOver verifies that leadership ends even if the other
-// leader has already released the Lease, because the state of this process is stale. The log does not
-// say that access is denied: an earlier version said so after the Lease was deleted.
+// leader has already released the Lease, because the state of this process is stale. It also verifies
+// that the end of the leadership does not release the Lease of the other leader, and that the log does
+// not say that access is denied: an earlier version said so after the Lease was deleted.
 func TestALeadershipThatAnotherInterruptedIsOver(t *testing.T) {
 	for name, interrupt := range map[string]func(*leases){
 		"another leads":           func(l *leases) { l.take("b") },
@@ -354,9 +362,13 @@ func TestALeadershipThatAnotherInterruptedIsOver(t *testing.T) {
 				pass(time.Second)
 				held := a.held
 				interrupt(on)
+				other := on.holder()
 				pass(3 * time.Second) // a renewal is due
 				if held.Err() == nil {
 					t.Error("the context of lead has not ended")
+				}
+				if got := on.holder(); other != "" && got != other {
+					t.Errorf("the holder is %q, want %q", got, other)
 				}
 				pass(30 * time.Second)
 				if a.led() != 2 || !a.leads() {
@@ -376,7 +388,7 @@ func TestWhatLeadFailsWithEndsTheElection(t *testing.T) {
 		c := New(Config{
 			Leases: on, Namespace: "apps", Name: "kuberelay", Identity: "a",
 			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
-			Now: time.Now, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+			Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 		})
 		if err := c.Run(t.Context(), func(context.Context) error { return wrong }); !errors.Is(err, wrong) {
 			t.Errorf("got %v", err)

@@ -86,7 +86,8 @@ func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	}
 	l.asked = true
 	l.mu.Unlock()
-	return l.renewed(l.e.Now(), l.Interface.Create(ctx, record))
+	asked := time.Now()
+	return l.renewed(asked, l.Interface.Create(ctx, record))
 }
 
 // Update implements [resourcelock.Interface]. It does nothing while the last renewal is
@@ -98,13 +99,13 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	if lost {
 		return errLost
 	}
-	asked := l.e.Now()
-	if l.e.fresh(asked) {
+	if l.e.fresh() {
 		return nil
 	}
 	l.mu.Lock()
 	l.asked = true
 	l.mu.Unlock()
+	asked := time.Now()
 	err := l.Interface.Update(ctx, record)
 	if apierrors.IsNotFound(err) { // the Lease was deleted; the elector then creates it, as after Get
 		return err
@@ -128,10 +129,10 @@ func (l *lock) renewed(asked time.Time, err error) error {
 }
 
 // fresh reports whether the last renewal is so recent that another one is not due.
-func (e *Election) fresh(now time.Time) bool {
+func (e *Election) fresh() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return !e.granted.IsZero() && elapsed(e.granted, now) < e.RetryPeriod-e.poll()/2
+	return !e.granted.IsZero() && e.age() < e.RetryPeriod-e.poll()/2
 }
 
 // note records and logs the result of a request, and whether the API server grants access.

@@ -92,7 +92,7 @@ func TestAReleaseThatFailsIsLogged(t *testing.T) {
 		on := &leases{}
 		on.fail(errors.New("no answer"))
 		e := New(Config{
-			Leases: on, Namespace: "apps", Name: "kuberelay", Identity: "a", RetryPeriod: time.Second, Now: time.Now,
+			Leases: on, Namespace: "apps", Name: "kuberelay", Identity: "a", RetryPeriod: time.Second,
 			Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), Registerer: prometheus.NewRegistry(),
 		})
 		e.resign(t.Context(), &lock{Interface: e.newLock(), e: e, asked: true, leading: leading})
@@ -119,7 +119,7 @@ func (hanging) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*coordin
 func TestAReleaseIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(Config{
-			Leases: hanging{}, Namespace: "apps", Name: "kuberelay", Identity: "a", RetryPeriod: time.Minute, Now: time.Now,
+			Leases: hanging{}, Namespace: "apps", Name: "kuberelay", Identity: "a", RetryPeriod: time.Minute,
 			Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 		})
 		began := time.Now()

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -90,4 +92,59 @@ func TestNobodyLeads(t *testing.T) {
 	if note := r.state.leader(); !strings.HasPrefix(note, "standing by, nobody is known to lead: renew the lease: ") {
 		t.Errorf("the note is %q", note)
 	}
+}
+
+// TestLeaseRequestsThatAreLost verifies that a lost request does not stop a candidate, and does not
+// cost a leader the Lease.
+func TestLeaseRequestsThatAreLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lease, lost := []byte(nil), map[string]bool{} // lost has the methods of which a request was lost
+		answer := func(q *http.Request) (*http.Response, error) {
+			if !lost[q.Method] {
+				lost[q.Method] = true
+				<-q.Context().Done()
+				return nil, q.Context().Err()
+			}
+			body, status := lease, http.StatusOK
+			switch {
+			case q.Method != http.MethodGet:
+				lease, _ = io.ReadAll(q.Body)
+				body = lease
+			case lease == nil:
+				body, status = []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`), http.StatusNotFound
+			}
+			return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), Request: q}, nil
+		}
+		kube := &rest.Config{Host: "https://api", Transport: transport(answer), ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+		r := &Relay{Config: Config{
+			Identity: "me", Kube: kube, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+			Settings: config.Config{Leader: config.Leader{
+				Namespace: "apps", LeaseName: "kuberelay", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+			}},
+		}}
+		e, err := r.newElection()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		terms, ended := 0, make(chan error)
+		go func() {
+			ended <- e.Run(ctx, func(held context.Context) error {
+				terms++
+				select {
+				case <-held.Done():
+				case <-ctx.Done():
+				}
+				return nil
+			})
+		}()
+		time.Sleep(time.Minute) // on the synctest clock
+		if !e.Standing().Leading || terms != 1 || len(lost) != 3 {
+			t.Errorf("the standing is %+v, in term %d, after the loss of %v", e.Standing(), terms, lost)
+		}
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }

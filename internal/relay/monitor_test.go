@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
+	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/relay/bus"
@@ -55,6 +56,43 @@ func TestLossAfterTheFirstLoad(t *testing.T) {
 		cancel()
 		running.Wait()
 	})
+}
+
+// TestLoadAfterAHandover verifies that a term loads the checkpoint again when no message of the previous
+// leader can arrive on NATS anymore. No conflict would reveal such a message if its object no longer exists.
+func TestLoadAfterAHandover(t *testing.T) {
+	for name, c := range map[string]struct {
+		elected bool
+		sink    string
+		loads   int
+	}{
+		"NATS":                    {true, config.SinkNATS, 1},
+		"Kafka":                   {true, config.SinkKafka, 0}, // it rejects messages of the previous leader
+		"without leader election": {false, config.SinkNATS, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				source := &countedLoads{}
+				tm := newTestTerm(&bus.Bus{Bus: source, Readable: true}, 0, slog.New(slog.DiscardHandler))
+				tm.reconciler = checkpoint.NewReconciler(tm.checkpoint, source, reconciled{tm}, time.Hour, tm.Logger)
+				tm.Settings.Leader = config.Leader{Election: c.elected, LeaseDuration: 15 * time.Second}
+				tm.Settings.Event.Sink = c.sink
+				ctx, cancel := context.WithCancel(t.Context())
+				tasks, _ := tm.runTasks(ctx, cancel)
+				tasks.Go(func() { tm.queue.Run(ctx, func(context.Context, event.Key, func(workqueue.Result)) {}) })
+				time.Sleep(14 * time.Second) // on the synctest clock
+				if source.n != 0 {
+					t.Errorf("%d loads before the lease of the previous leader has expired, want 0", source.n)
+				}
+				time.Sleep(time.Minute)
+				if source.n != c.loads {
+					t.Errorf("%d loads after a minute, want %d", source.n, c.loads)
+				}
+				cancel()
+				tasks.Wait()
+			})
+		})
+	}
 }
 
 // TestTheBusIsBack verifies that keys in backoff are retried when the bus is back.

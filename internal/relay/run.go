@@ -30,7 +30,7 @@ func (r *Relay) newElection() (*leader.Election, error) {
 	return leader.New(leader.Config{
 		Leases: client, Namespace: s.Namespace, Name: s.LeaseName, Identity: r.Identity,
 		LeaseDuration: s.LeaseDuration, RenewDeadline: s.RenewDeadline, RetryPeriod: s.RetryPeriod,
-		Now: time.Now, Logger: r.Logger, Registerer: r.Registerer,
+		Logger: r.Logger, Registerer: r.Registerer,
 	}), nil
 }
 

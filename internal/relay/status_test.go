@@ -93,3 +93,26 @@ func TestLeaseOfAStartingForwarder(t *testing.T) {
 		t.Errorf("the lease is not known, and the note is %q", note)
 	}
 }
+
+// TestReadyAfterTheLoad verifies that a forwarder with leader election that begins to lead is not ready
+// before it has loaded the checkpoint, although the bus responds.
+func TestReadyAfterTheLoad(t *testing.T) {
+	r := &Relay{}
+	r.state.started(r, nil)
+	if err := r.state.bus(); err != nil {
+		t.Errorf("as a standby: %v", err)
+	}
+	r.state.waitFor(func() error { return nil }) // as bus.Open does when the bus is ready
+	if err := r.state.bus(); !errors.Is(err, errStarting) {
+		t.Errorf("during the load: %v, want %v", err, errStarting)
+	}
+	failed := errors.New("the load failed")
+	r.state.waitFor(func() error { return failed })
+	if err := r.state.bus(); !errors.Is(err, failed) {
+		t.Errorf("after a failed load: %v, want %v", err, failed)
+	}
+	r.state.waitFor(nil)
+	if err := r.state.bus(); err != nil {
+		t.Errorf("after the load: %v", err)
+	}
+}

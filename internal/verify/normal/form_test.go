@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"maps"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,6 +52,50 @@ func TestDigest(t *testing.T) {
 			t.Errorf("%s and %s do not differ", s, other)
 		}
 		seen[d] = s
+	}
+}
+
+// TestEveryFieldCounts verifies that two objects differ if any one of their values differs.
+func TestEveryFieldCounts(t *testing.T) {
+	const object = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a","generateName":"a-","namespace":"b","uid":"c","resourceVersion":"1",
+		"generation":2,"creationTimestamp":"d","deletionTimestamp":"e","deletionGracePeriodSeconds":3,"selfLink":"f","labels":{"g":"h"},"annotations":{"i":"j"},
+		"finalizers":["k"],"ownerReferences":[{"apiVersion":"v1","kind":"l","name":"m","uid":"n","controller":true,"blockOwnerDeletion":false}]},
+		"spec":{"replicas":1,"paused":null},"status":{"replicas":1,"observedGeneration":2,"conditions":[{"type":"o","status":"p"}]},
+		"data":{"q":"r"},"binaryData":{"s":"t"},"immutable":true}`
+	left := 0
+	var change func(v any) any // changes a value that is neither an object nor an array, after it has passed left others
+	change = func(v any) any {
+		switch v := v.(type) {
+		case tree:
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				v[name] = change(v[name])
+			}
+		case []any:
+			for i := range v {
+				v[i] = change(v[i])
+			}
+		default:
+			if left--; left == -1 {
+				return "changed"
+			}
+		}
+		return v
+	}
+	digest := func(o tree) Digest {
+		Form{}.Strip("apps/v1", "Deployment", o)
+		Form{}.OfCluster("deployments.apps", o, nil)
+		return DigestOf(o)
+	}
+	for n := 0; ; n++ {
+		o := mustDecode(t, object)
+		left = n
+		change(o)
+		if left >= 0 {
+			break // o has only n values
+		}
+		if digest(o) == digest(mustDecode(t, object)) {
+			t.Errorf("value %d makes no difference", n)
+		}
 	}
 }
 
