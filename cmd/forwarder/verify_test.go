@@ -27,7 +27,7 @@ import (
 
 // TestVerify_Slow verifies 'forwarder verify' while a forwarder runs, and after it has stopped.
 func TestVerify_Slow(t *testing.T) {
-	cp := controlplanetest.New(t, controlplane.Options{})
+	cp := controlplanetest.New(t, controlplane.Options{Users: map[string][]string{"little": nil}})
 	server := natstest.Start(t)
 	for name, value := range map[string]string{
 		"KUBECONFIG": cp.Kubeconfig(), "KUBERELAY_NATS_URL": server.URL, "KUBERELAY_RESOURCES": "*",
@@ -119,6 +119,9 @@ func TestVerify_Slow(t *testing.T) {
 		}},
 		{"no Kafka", map[string]string{"KUBERELAY_SINK": "kafka", "KUBERELAY_NATS_URL": "", "KUBERELAY_KAFKA_BROKERS": nowhere}, exitUsage, []string{
 			"cannot compare: open the bus: it does not respond: ", ": check KUBERELAY_KAFKA_BROKERS, and that a broker is running there",
+		}},
+		{"no access", map[string]string{"KUBECONFIG": cp.KubeconfigFor("little"), "KUBERELAY_CLUSTER_NAME": "typo", "KUBERELAY_RESOURCES": "configmaps"}, exitUsage, []string{
+			"cannot compare: not everything could be read: ", "configmaps is forbidden",
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

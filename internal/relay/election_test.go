@@ -139,6 +139,7 @@ func TestLeaseRequestsThatAreLost(t *testing.T) {
 			})
 		}()
 		time.Sleep(time.Minute) // on the synctest clock
+		synctest.Wait()
 		if !e.Standing().Leading || terms != 1 || len(lost) != 3 {
 			t.Errorf("the standing is %+v, in term %d, after the loss of %v", e.Standing(), terms, lost)
 		}

@@ -21,11 +21,11 @@ import (
 // countedLoads is an empty bus that counts its loads.
 type countedLoads struct {
 	silent
-	n int
+	n atomic.Int64
 }
 
 func (c *countedLoads) Load(context.Context, func(event.Key, event.Acked) error) error {
-	c.n++
+	c.n.Add(1)
 	return nil
 }
 
@@ -50,8 +50,8 @@ func TestLossAfterTheFirstLoad(t *testing.T) {
 		running.Go(func() { tm.reconciler.Run(ctx) })
 		running.Go(func() { _ = tm.monitorBus(ctx) })
 		time.Sleep(time.Minute) // on the synctest clock
-		if _, known := tm.checkpoint.Losses(); !known || source.n != 2 {
-			t.Errorf("after a minute, known is %t after %d loads, want true after 2", known, source.n)
+		if _, known := tm.checkpoint.Losses(); !known || source.n.Load() != 2 {
+			t.Errorf("after a minute, known is %t after %d loads, want true after 2", known, source.n.Load())
 		}
 		cancel()
 		running.Wait()
@@ -64,7 +64,7 @@ func TestLoadAfterAHandover(t *testing.T) {
 	for name, c := range map[string]struct {
 		elected bool
 		sink    string
-		loads   int
+		loads   int64
 	}{
 		"NATS":                    {true, config.SinkNATS, 1},
 		"Kafka":                   {true, config.SinkKafka, 0}, // it rejects messages of the previous leader
@@ -81,12 +81,12 @@ func TestLoadAfterAHandover(t *testing.T) {
 				tasks, _ := tm.runTasks(ctx, cancel)
 				tasks.Go(func() { tm.queue.Run(ctx, func(context.Context, event.Key, func(workqueue.Result)) {}) })
 				time.Sleep(14 * time.Second) // on the synctest clock
-				if source.n != 0 {
-					t.Errorf("%d loads before the lease of the previous leader has expired, want 0", source.n)
+				if n := source.n.Load(); n != 0 {
+					t.Errorf("%d loads before the lease of the previous leader has expired, want 0", n)
 				}
 				time.Sleep(time.Minute)
-				if source.n != c.loads {
-					t.Errorf("%d loads after a minute, want %d", source.n, c.loads)
+				if n := source.n.Load(); n != c.loads {
+					t.Errorf("%d loads after a minute, want %d", n, c.loads)
 				}
 				cancel()
 				tasks.Wait()
