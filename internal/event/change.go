@@ -101,10 +101,6 @@ type Change struct {
 	// as too large, the foreign event needs no repair.
 	Present *Acked
 
-	// WithoutPrevious means that the data has no previous state and no patch, because the bus refused
-	// the event with them.
-	WithoutPrevious bool
-
 	// Truncated means that only identity and metadata are published, because the bus refused the
 	// whole object or the object is nested too deeply (see [ErrTooDeep]).
 	Truncated bool

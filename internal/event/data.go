@@ -39,7 +39,7 @@ func (b Builder) content(c Change) (content, error) {
 	if b.Data != DataChange {
 		return result, nil
 	}
-	if c.Truncated || c.WithoutPrevious {
+	if c.Truncated {
 		previous, patch = nil, nil
 	}
 	defer codec.Free(result.memory)
@@ -58,7 +58,7 @@ func (b Builder) compare(c Change, previous, data []byte) (changed string, patch
 			return "", nil, err
 		}
 	}
-	if changed, err = changedPlaces(previous, data); err == nil && b.Data == DataChange && !c.Truncated && !c.WithoutPrevious {
+	if changed, err = changedPlaces(previous, data); err == nil && b.Data == DataChange && !c.Truncated {
 		patch, err = PatchOf(previous, data)
 	}
 	return changed, patch, err

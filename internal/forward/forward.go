@@ -263,9 +263,9 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 			return
 		}
 		done(true, nil)
-	case smaller == withoutPrevious:
+	case smaller == withoutBefore:
 		log.Debug("object with its previous state is too large for the bus, publishing the object only", "bytes", len(m.Data))
-		c.WithoutPrevious = true
+		c.Before = nil
 		f.publish(ctx, c, acked, done)
 	case smaller == metadataOnly:
 		f.truncate(ctx, c, acked, log.With("bytes", len(m.Data)), done)

@@ -12,7 +12,7 @@ type form int
 
 const (
 	none form = iota // no smaller form exists
-	withoutPrevious
+	withoutBefore
 	metadataOnly
 	identityOnly
 )
@@ -20,8 +20,8 @@ const (
 // smallerForm returns the next form in which to publish a change that is too large.
 func (f *Forwarder) smallerForm(c event.Change) form {
 	switch {
-	case c.Before != nil && !c.WithoutPrevious && f.Builder.Data == event.DataChange:
-		return withoutPrevious
+	case c.Before != nil && f.Builder.Data == event.DataChange:
+		return withoutBefore
 	case c.Object.Body.None():
 		return none
 	case !c.Truncated:
