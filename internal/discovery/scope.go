@@ -37,7 +37,7 @@ func Scopes(ctx context.Context, r event.Resource, n *Namespaces, a *Access, now
 	case !known:
 		return a.permitted(ctx, r, everywhere, now)
 	}
-	if denied, failed := a.denies(ctx, r, ""); denied != nil || failed != nil && now.Separately {
+	if denied, failed := a.denies(ctx, r, ""); denied != nil || failed != nil && (now.Separately || len(now.Denied) > 0) {
 		return a.permitted(ctx, r, selected, now)
 	}
 	return everywhere, nil

@@ -12,8 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/informers/health"
 )
 
-// Status returns the state of every informer. While the watch that the selection of namespaces needs
-// fails, its state is last.
+// Status returns the state of every informer.
 func (s *Set) Status() health.Report { return s.report(s.lenOf) }
 
 // Health is like Status, but without the number of objects, which may take a long time to count.
@@ -25,8 +24,12 @@ func (s *Set) report(count func(*informer) int) health.Report {
 	slices.SortFunc(all, func(a, b health.Status) int {
 		return cmp.Or(cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource), cmp.Compare(a.Namespace, b.Namespace))
 	})
-	return append(all, health.OfNamespaces(s.namespaces)...)
+	return all
 }
+
+// NamespaceWatch returns the state of the watch that the selection of namespaces needs, while this watch
+// fails. It returns nil otherwise.
+func (s *Set) NamespaceWatch() health.Report { return health.OfNamespaces(s.namespaces) }
 
 // Ready returns nil when discovery has succeeded and the informers are ready. See
 // [health.Report.Ready].
@@ -63,7 +66,7 @@ func (c collector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (c collector) Collect(to chan<- prometheus.Metric) {
-	c.set.Status().Collect(to)
+	append(c.set.Status(), c.set.NamespaceWatch()...).Collect(to)
 	for group := range c.set.DiscoveryFailing() {
 		to <- prometheus.MustNewConstMetric(groupDesc, prometheus.GaugeValue, 1, group)
 	}

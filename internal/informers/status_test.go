@@ -243,10 +243,13 @@ func TestTheWatchOfNamespacesFails(t *testing.T) {
 		forbidden int
 	}{{nil, 0}, {no, 1}, {nil, 0}} {
 		_ = b.namespaces.Fail(step.err)
-		forbidden, all := b.Health().Forbidden()
+		forbidden, all := append(b.Health(), b.NamespaceWatch()...).Forbidden()
 		shown := slices.Contains(gathered(t, collector{b.Set}), "informer_failing{forbidden,namespaces} 1")
 		if forbidden != step.forbidden || all != 1+step.forbidden || shown != (forbidden > 0) || b.Health().Ready() != nil {
 			t.Errorf("error %v: %d of %d forbidden, in the metrics: %t, ready: %v", step.err, forbidden, all, shown, b.Health().Ready())
+		}
+		if forbidden, all := b.Health().Forbidden(); forbidden != 0 || all != 1 { // else a Set without informers would not be ready
+			t.Errorf("error %v: the watch of namespaces counts as an informer of a resource", step.err)
 		}
 	}
 }

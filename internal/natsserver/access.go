@@ -44,13 +44,14 @@ func TokenFile(storeDir string) string { return filepath.Join(storeDir, "token")
 // makeToken makes sure that the token file exists, and that only the current user can read it. It also
 // fills an empty file, which an earlier version left behind on a full volume.
 func makeToken(path string) error {
+	mode := os.Chmod(path, 0o600) // the kubelet lets a pod's fsGroup read the files of a volume
 	token, err := os.ReadFile(path)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	case len(token) == 0:
 		token = []byte(rand.Text() + "\n")
-	case os.Chmod(path, 0o600) == nil: // the kubelet lets a pod's fsGroup read the files of a volume
+	case mode == nil:
 		return nil
 	}
 	next := path + ".new" // replaces the file, because only the owner can change its mode, and the pod's user can change

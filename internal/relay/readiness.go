@@ -87,7 +87,7 @@ func (s *readiness) incomplete() string {
 	if err := r.informers.DiscoveryFailing()["*"]; err != nil {
 		notes = append(notes, fmt.Sprintf("discovery fails: %v", err))
 	}
-	health := r.informers.Health()
+	health := append(r.informers.Health(), r.informers.NamespaceWatch()...)
 	if failing, all, err := health.Failing(); failing > 0 {
 		notes = append(notes, fmt.Sprintf("lists or watches of %d of %d resources fail: %v", failing, all, err))
 	}

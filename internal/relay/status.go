@@ -117,7 +117,7 @@ func (t *term) comparisonStatus() (all []status.ComparisonError) {
 // resourceStatus returns the state of each resource. t is nil on a standby, which does not know
 // which objects the bus has.
 func (r *Relay) resourceStatus(t *term) []status.Resource {
-	of := byResource(r.informers.Status())
+	of := byResource(append(r.informers.Status(), r.informers.NamespaceWatch()...))
 	for _, s := range of {
 		if since, err := r.filterFailures.First(s.Name); err != nil {
 			s.FilterError = &status.Error{Message: err.Error(), Since: since.UTC()}

@@ -25,8 +25,8 @@ type Document struct {
 	// Clusters contains a document for each cluster, ordered by name, if the forwarder copies
 	// several clusters. In that case, the fields of this document that describe one cluster are not set.
 	Clusters []Document `json:"clusters,omitzero"`
-	// Failed is the reason why this cluster is not copied or, without WaitingFor, why its new kubeconfig
-	// cannot be used. With several clusters, it is the reason why the source of clusters cannot be read.
+	// Failed is the reason why this cluster is not copied or, unless WaitingFor is [ForCluster], why its new
+	// kubeconfig cannot be used. With several clusters, it is the reason why the source of clusters cannot be read.
 	// The forwarder retries.
 	Failed *Error `json:"failed,omitempty"`
 	// Instance is the name of this forwarder among the candidates for the lease. It is absent

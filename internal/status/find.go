@@ -26,12 +26,14 @@ func (d Document) find() []Finding {
 			level = Warning
 		}
 		add(ClusterFailed, level, &d.Failed.Since, "the source of clusters cannot be read", "%s", d.Failed.Message)
-	case d.Failed != nil && d.WaitingFor == "":
-		add(ClusterFailed, Warning, &d.Failed.Since, "the new kubeconfig of the cluster cannot be used", "%s", d.Failed.Message)
-	case d.Failed != nil:
+	case d.Failed != nil && d.WaitingFor == ForCluster:
 		reasons := strings.TrimPrefix(d.Waiting+"; "+d.Failed.Message, "; ")
 		add(ClusterFailed, Critical, &d.Failed.Since, "the cluster cannot be copied", "%s", reasons)
-	case d.WaitingFor == "":
+	case d.Failed != nil:
+		add(ClusterFailed, Warning, &d.Failed.Since, "the new kubeconfig of the cluster cannot be used", "%s", d.Failed.Message)
+	}
+	switch {
+	case d.WaitingFor == "", d.Failed != nil && (d.Clusters != nil || d.WaitingFor == ForCluster):
 	case d.Waiting == "":
 		add(Starting, Warning, d.WaitingSince, "", "the forwarder is starting")
 	case d.WaitingFor == ForBus:

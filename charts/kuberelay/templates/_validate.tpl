@@ -28,11 +28,13 @@ one:
   - [kafkaOauthTokenFile, kafkaOauthTokenUrl]
 {{- end }}
 
-{{/* validateCombinations checks the combinations. A switch counts as set if it is true. */}}
+{{/* validateCombinations checks the combinations. A switch counts as set if it is true. null means the forwarder's default. */}}
 {{- define "kuberelay.validateCombinations" -}}
 {{- $set := list }}
 {{- range $v := include "kuberelay.variables" . | fromYamlArray }}
-{{- if not (has (include "kuberelay.text" (dict "variable" $v "config" $.Values.config)) (list "" "false")) }}
+{{- $text := include "kuberelay.text" (dict "variable" $v "config" $.Values.config) }}
+{{- if not (hasKey $.Values.config $v.value) }}{{ $text = $v.preset }}{{ end }}
+{{- if not (has $text (list "" "false")) }}
 {{- $set = append $set $v.value }}
 {{- end }}
 {{- end }}
@@ -225,7 +227,7 @@ one:
 {{- if gt (include "kuberelay.duration" $config.retryBaseDelay | int64) (include "kuberelay.duration" $config.retryMaxDelay | int64) }}
 {{- fail (printf "config.retryBaseDelay: longer than config.retryMaxDelay, which is %s; shorten this, or raise config.retryMaxDelay" $config.retryMaxDelay) }}
 {{- end }}
-{{- if gt (int64 $config.kubeQps) (int64 $config.kubeBurst) }}
+{{- if and $config.kubeBurst (gt (int64 $config.kubeQps) (int64 $config.kubeBurst)) }}
 {{- fail (printf "config.kubeQps: more than config.kubeBurst, which is %d; lower this, or raise config.kubeBurst" (int64 $config.kubeBurst)) }}
 {{- end }}
 {{- $drain := include "kuberelay.duration" $config.drainTimeout | int64 }}

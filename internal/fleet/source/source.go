@@ -102,8 +102,9 @@ func (p polled) Watch(ctx context.Context, found func([]Cluster), failed func(er
 	var seen [sha256.Size]byte
 	var due time.Time // when to parse unchanged files again; zero for never
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		is := credential.Fingerprint(p.files()) // before the files are parsed, so that no change is missed
-		if is == seen && (due.IsZero() || time.Now().Before(due)) {
+		files := p.files()
+		is := credential.Fingerprint(files) // before the files are parsed, so that no change is missed
+		if len(files) > 0 && is == seen && (due.IsZero() || time.Now().Before(due)) {
 			return
 		}
 		all, err := p.Read(ctx)

@@ -60,7 +60,12 @@ type Tokens struct {
 type token struct {
 	value           string
 	fetched, expiry time.Time // expiry is zero if unknown
+	wall            time.Time // fetched without its monotonic reading
 }
+
+// age returns the time since the token was fetched, on the monotonic clock or on the wall clock, whichever
+// is greater. The monotonic clock stops while the machine sleeps, and the wall clock can be set back.
+func (k token) age(now time.Time) time.Duration { return max(now.Sub(k.fetched), now.Sub(k.wall)) }
 
 // fetchTimeout bounds one request for a token.
 const fetchTimeout = 8 * time.Second
@@ -68,7 +73,7 @@ const fetchTimeout = 8 * time.Second
 // New reads the files. It sends no request.
 func New(o Options) (t *Tokens, err error) {
 	if o.now == nil {
-		o.now = func() time.Time { return time.Now().Round(0) } // the monotonic clock stops while the machine sleeps
+		o.now = time.Now
 	}
 	if o.fetchTimeout == 0 {
 		o.fetchTimeout = fetchTimeout
@@ -151,11 +156,11 @@ func (t *Tokens) renew(ctx context.Context) (renewed bool, err error) {
 // due reports whether to fetch the next token. A token with an unknown expiry is always due, because it may
 // have expired.
 func (k token) due(now time.Time) bool {
-	return k.expiry.IsZero() || now.Sub(k.fetched) >= k.expiry.Sub(k.fetched)*4/5
+	return k.expiry.IsZero() || k.age(now) >= k.expiry.Sub(k.wall)*4/5
 }
 
 func (k token) valid(now time.Time) bool {
-	return k.value != "" && (k.expiry.IsZero() || now.Before(k.expiry))
+	return k.value != "" && (k.expiry.IsZero() || k.age(now) < k.expiry.Sub(k.wall))
 }
 
 // fetch requests a token from the endpoint.
@@ -183,7 +188,7 @@ func (t *Tokens) fetch(ctx context.Context) (token, error) {
 	case !isToken(answer.AccessToken):
 		return token{}, fmt.Errorf("%w: %s: the response has no bearer token", ErrUnavailable, t.address())
 	}
-	next := token{value: answer.AccessToken, fetched: began}
+	next := token{value: answer.AccessToken, fetched: began, wall: began.Round(0)}
 	if !answer.Expiry.IsZero() {
 		next.expiry = began.Add(time.Until(answer.Expiry)) // expires_in, measured by the clock of this machine
 	} else if claims, ok := claimsOf(answer.AccessToken); ok && claims.Expires > 0 {
