@@ -63,7 +63,9 @@ var faults = []struct {
 	{"a cluster that cannot be copied", func(d *Document) { d.Resources, d.WaitingFor, d.Failed = nil, ForCluster, &Error{"no way", now} },
 		[]string{"critical cluster_failed"}, "no way"},
 	{"a cluster whose new kubeconfig cannot be used", func(d *Document) { d.Failed = &Error{"not a kubeconfig", now} }, []string{"warning cluster_failed"}, "not a kubeconfig"},
-	{"the same, while it waits for the bus", func(d *Document) { d.WaitingFor, d.Waiting, d.Failed = ForBus, "no route", &Error{"not a kubeconfig", now} }, []string{"critical bus_unavailable", "warning cluster_failed"}, "no route"},
+	{"the same, while it waits for the bus", func(d *Document) {
+		d.WaitingFor, d.Waiting, d.Failed = ForBus, "no route", &Error{"not a kubeconfig", now}
+	}, []string{"critical bus_unavailable", "warning cluster_failed"}, "no route"},
 	{"a cluster without a usable kubeconfig", func(d *Document) {
 		d.Resources, d.WaitingFor, d.Waiting, d.Failed = nil, ForCluster, "401 Unauthorized", &Error{"not a kubeconfig", now}
 	}, []string{"critical cluster_failed"}, "401 Unauthorized; not a kubeconfig"},
