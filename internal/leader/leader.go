@@ -36,6 +36,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
+
+	"github.com/kuberelay/kuberelay/internal/elapsed"
 )
 
 // Config configures an Election. Every field is required.
@@ -60,14 +62,13 @@ type Election struct {
 	Config
 
 	mu      sync.Mutex
-	holder  string        // holder of the Lease at the last read; "" for none
-	record  []byte        // the Lease at the last read
-	lasts   time.Duration // how long the Lease is valid after a renewal, according to its record
-	renewed time.Time     // when this process renewed the Lease or saw that another did; zero for never
-	granted time.Time     // when the last successful renewal was requested; zero if not the leader
-	wall    time.Time     // granted without its monotonic reading, so that time.Since uses the wall clock
-	denied  error         // why the API server denied access in its last response; nil if it did not
-	failed  error         // the last error of a request; nil after a renewal, and while another process holds the Lease
+	holder  string         // holder of the Lease at the last read; "" for none
+	record  []byte         // the Lease at the last read
+	lasts   time.Duration  // how long the Lease is valid after a renewal, according to its record
+	renewed time.Time      // when this process renewed the Lease or saw that another did; zero for never
+	granted elapsed.Moment // when the last successful renewal was requested; zero if not the leader
+	denied  error          // why the API server denied access in its last response; nil if it did not
+	failed  error          // the last error of a request; nil after a renewal, and while another process holds the Lease
 }
 
 // New returns a candidate that does nothing until [Election.Run].
@@ -89,10 +90,10 @@ func (e *Election) Permit() error {
 }
 
 func (e *Election) permit() error {
-	if e.granted.IsZero() {
+	if e.granted == (elapsed.Moment{}) {
 		return ErrNotHeld
 	}
-	if age := e.age(); age >= e.validity() {
+	if age := e.granted.Age(time.Now()); age >= e.validity() {
 		return fmt.Errorf("%w: last renewed %s ago", ErrNotHeld, age.Round(time.Millisecond))
 	}
 	return nil
@@ -102,10 +103,6 @@ func (e *Election) permit() error {
 // remains the leader without another renewal. The rest of the LeaseDuration, after which another
 // process may become the leader, is reserved for writes in flight.
 func (e *Election) validity() time.Duration { return e.RenewDeadline + e.RetryPeriod }
-
-// age returns the time since the last renewal on the monotonic clock or on the wall clock, whichever
-// is greater. The monotonic clock stops while the machine sleeps, and the wall clock can be set back.
-func (e *Election) age() time.Duration { return max(time.Since(e.granted), time.Since(e.wall)) }
 
 // Standing is a candidate's view of the leadership.
 type Standing struct {
@@ -266,13 +263,13 @@ func (e *Election) release(ctx context.Context, l resourcelock.Interface) error 
 func (e *Election) grant(asked time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.granted, e.wall, e.renewed, e.holder = asked, asked.Round(0), asked, e.Identity
+	e.granted, e.renewed, e.holder = elapsed.At(asked), asked, e.Identity
 }
 
 func (e *Election) revoke() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.granted = time.Time{}
+	e.granted = elapsed.Moment{}
 }
 
 // observe records the Lease that was read, and logs a change of its holder. If another process has

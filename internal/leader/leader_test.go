@@ -332,10 +332,7 @@ func TestPermitGoesByTheClock(t *testing.T) {
 				Registerer: prometheus.NewRegistry(),
 			})
 			e.grant(time.Now())
-			if e.wall != e.wall.Round(0) {
-				t.Error("the reading of the wall clock has a monotonic reading, too")
-			}
-			e.granted, e.wall = e.granted.Add(-c.monotonic), e.wall.Add(-c.wall)
+			e.granted.Monotonic, e.granted.Wall = e.granted.Monotonic.Add(-c.monotonic), e.granted.Wall.Add(-c.wall)
 			if err := e.Permit(); !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/kuberelay/kuberelay/internal/elapsed"
 	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
@@ -132,7 +133,7 @@ func (l *lock) renewed(asked time.Time, err error) error {
 func (e *Election) fresh() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return !e.granted.IsZero() && e.age() < e.RetryPeriod-e.poll()/2
+	return e.granted != (elapsed.Moment{}) && e.granted.Age(time.Now()) < e.RetryPeriod-e.poll()/2
 }
 
 // note records and logs the result of a request, and whether the API server grants access.

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/oauth2/clientcredentials"
 
 	"github.com/kuberelay/kuberelay/internal/credential"
+	"github.com/kuberelay/kuberelay/internal/elapsed"
 )
 
 var (
@@ -58,14 +59,10 @@ type Tokens struct {
 }
 
 type token struct {
-	value           string
-	fetched, expiry time.Time // expiry is zero if unknown
-	wall            time.Time // fetched without its monotonic reading
+	value   string
+	fetched elapsed.Moment
+	expiry  time.Time // zero if unknown
 }
-
-// age returns the time since the token was fetched, on the monotonic clock or on the wall clock, whichever
-// is greater. The monotonic clock stops while the machine sleeps, and the wall clock can be set back.
-func (k token) age(now time.Time) time.Duration { return max(now.Sub(k.fetched), now.Sub(k.wall)) }
 
 // fetchTimeout bounds one request for a token.
 const fetchTimeout = 8 * time.Second
@@ -156,12 +153,14 @@ func (t *Tokens) renew(ctx context.Context) (renewed bool, err error) {
 // due reports whether to fetch the next token. A token with an unknown expiry is always due, because it may
 // have expired.
 func (k token) due(now time.Time) bool {
-	return k.expiry.IsZero() || k.age(now) >= k.expiry.Sub(k.wall)*4/5
+	return k.expiry.IsZero() || k.fetched.Age(now) >= k.lifetime()*4/5
 }
 
 func (k token) valid(now time.Time) bool {
-	return k.value != "" && (k.expiry.IsZero() || k.age(now) < k.expiry.Sub(k.wall))
+	return k.value != "" && (k.expiry.IsZero() || k.fetched.Age(now) < k.lifetime())
 }
+
+func (k token) lifetime() time.Duration { return k.expiry.Sub(k.fetched.Wall) }
 
 // fetch requests a token from the endpoint.
 func (t *Tokens) fetch(ctx context.Context) (token, error) {
@@ -188,7 +187,7 @@ func (t *Tokens) fetch(ctx context.Context) (token, error) {
 	case !isToken(answer.AccessToken):
 		return token{}, fmt.Errorf("%w: %s: the response has no bearer token", ErrUnavailable, t.address())
 	}
-	next := token{value: answer.AccessToken, fetched: began, wall: began.Round(0)}
+	next := token{value: answer.AccessToken, fetched: elapsed.At(began)}
 	if !answer.Expiry.IsZero() {
 		next.expiry = began.Add(time.Until(answer.Expiry)) // expires_in, measured by the clock of this machine
 	} else if claims, ok := claimsOf(answer.AccessToken); ok && claims.Expires > 0 {
