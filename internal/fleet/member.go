@@ -54,10 +54,9 @@ func (m *member) set(c source.Cluster) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c.Err != nil && m.wanted.Err == nil {
-		message := "the new kubeconfig cannot be used: " + c.Err.Error()
-		if m.unusable == nil || m.unusable.Message != message {
+		if m.unusable == nil || m.unusable.Message != c.Err.Error() {
 			m.log.Warn("the new kubeconfig of a cluster cannot be used, keeping the last one", "err", c.Err)
-			m.unusable = &status.Error{Message: message, Since: time.Now().UTC()}
+			m.unusable = &status.Error{Message: c.Err.Error(), Since: time.Now().UTC()}
 		}
 		return
 	}

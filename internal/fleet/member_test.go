@@ -91,8 +91,8 @@ func TestSet(t *testing.T) {
 			if m.relay, err = relay.New(relay.Config{Registerer: prometheus.NewRegistry(), Logger: m.log}); err != nil {
 				t.Fatal(err)
 			}
-			if d := m.document(); (d.Failed != nil) != c.unusable {
-				t.Errorf("the status has the error %v", d.Failed)
+			if d := m.document(); (d.KubeconfigError != nil) != c.unusable {
+				t.Errorf("the status has the error %v", d.KubeconfigError)
 			}
 			if m.set(source.Cluster{}); m.unusable != nil {
 				t.Errorf("after a usable kubeconfig: unusable is %v, want nil", m.unusable)

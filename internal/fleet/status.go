@@ -64,7 +64,7 @@ func (m *member) document() status.Document {
 		d := r.Status()
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		d.Cluster, d.Failed = m.name, m.unusable
+		d.Cluster, d.KubeconfigError = m.name, m.unusable
 		return d
 	}
 	d := m.fleet.document()

@@ -25,10 +25,12 @@ type Document struct {
 	// Clusters contains a document for each cluster, ordered by name, if the forwarder copies
 	// several clusters. In that case, the fields of this document that describe one cluster are not set.
 	Clusters []Document `json:"clusters,omitzero"`
-	// Failed is the reason why this cluster is not copied or, unless WaitingFor is [ForCluster], why its new
-	// kubeconfig cannot be used. With several clusters, it is the reason why the source of clusters cannot be read.
-	// The forwarder retries.
+	// Failed is the reason why this cluster is not copied or, with several clusters, why the source
+	// of clusters cannot be read. The forwarder retries.
 	Failed *Error `json:"failed,omitempty"`
+	// KubeconfigError is the reason why the new kubeconfig of this cluster cannot be used. The forwarder
+	// continues with the previous one.
+	KubeconfigError *Error `json:"kubeconfigError,omitempty"`
 	// Instance is the name of this forwarder among the candidates for the lease. It is absent
 	// without leader election.
 	Instance string `json:"instance,omitempty"`

@@ -26,20 +26,19 @@ func (d Document) find() []Finding {
 			level = Warning
 		}
 		add(ClusterFailed, level, &d.Failed.Since, "the source of clusters cannot be read", "%s", d.Failed.Message)
-	case d.Failed != nil && d.WaitingFor == ForCluster:
-		reasons := strings.TrimPrefix(d.Waiting+"; "+d.Failed.Message, "; ")
-		add(ClusterFailed, Critical, &d.Failed.Since, "the cluster cannot be copied", "%s", reasons)
 	case d.Failed != nil:
-		add(ClusterFailed, Warning, &d.Failed.Since, "the new kubeconfig of the cluster cannot be used", "%s", d.Failed.Message)
-	}
-	switch {
-	case d.WaitingFor == "", d.Failed != nil && (d.Clusters != nil || d.WaitingFor == ForCluster):
+		add(ClusterFailed, Critical, &d.Failed.Since, "the cluster cannot be copied", "%s", d.Failed.Message)
+	case d.WaitingFor == "":
 	case d.Waiting == "":
 		add(Starting, Warning, d.WaitingSince, "", "the forwarder is starting")
 	case d.WaitingFor == ForBus:
 		add(BusIsUnavailable, Critical, d.WaitingSince, "the bus is unavailable or refuses the forwarder", "the bus is unavailable or refuses the forwarder: %s", d.Waiting)
 	default:
 		add(ClusterUnavailable, Critical, d.WaitingSince, "the API server is unreachable", "%s", d.Waiting)
+	}
+	if e := d.KubeconfigError; e != nil {
+		headline := "the new kubeconfig of the cluster cannot be used"
+		add(ClusterFailed, Warning, &e.Since, headline, "%s: %s", headline, e.Message)
 	}
 	if d.Bus.State == BusUnavailable {
 		add(BusIsUnavailable, Critical, d.Bus.Since, "bus unavailable", "bus unavailable%s: %s", d.since(d.Bus.Since), d.Bus.Error)

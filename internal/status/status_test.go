@@ -62,13 +62,13 @@ var faults = []struct {
 	{"starting", func(d *Document) { d.Resources, d.WaitingFor = nil, ForCluster }, []string{"warning starting"}, "the forwarder is starting"},
 	{"a cluster that cannot be copied", func(d *Document) { d.Resources, d.WaitingFor, d.Failed = nil, ForCluster, &Error{"no way", now} },
 		[]string{"critical cluster_failed"}, "no way"},
-	{"a cluster whose new kubeconfig cannot be used", func(d *Document) { d.Failed = &Error{"not a kubeconfig", now} }, []string{"warning cluster_failed"}, "not a kubeconfig"},
+	{"a cluster whose new kubeconfig cannot be used", func(d *Document) { d.KubeconfigError = &Error{"not a kubeconfig", now} }, []string{"warning cluster_failed"}, "not a kubeconfig"},
 	{"the same, while it waits for the bus", func(d *Document) {
-		d.WaitingFor, d.Waiting, d.Failed = ForBus, "no route", &Error{"not a kubeconfig", now}
+		d.WaitingFor, d.Waiting, d.KubeconfigError = ForBus, "no route", &Error{"not a kubeconfig", now}
 	}, []string{"critical bus_unavailable", "warning cluster_failed"}, "no route"},
-	{"a cluster without a usable kubeconfig", func(d *Document) {
-		d.Resources, d.WaitingFor, d.Waiting, d.Failed = nil, ForCluster, "401 Unauthorized", &Error{"not a kubeconfig", now}
-	}, []string{"critical cluster_failed"}, "401 Unauthorized; not a kubeconfig"},
+	{"the same, while it waits for the API server", func(d *Document) {
+		d.Resources, d.WaitingFor, d.Waiting, d.KubeconfigError = nil, ForCluster, "401 Unauthorized", &Error{"not a kubeconfig", now}
+	}, []string{"critical cluster_unavailable", "warning cluster_failed"}, "401 Unauthorized"},
 	{"a source of clusters that cannot be read", func(d *Document) {
 		*d = Document{Time: d.Time, WaitingFor: ForCluster, Clusters: []Document{}, Failed: &Error{"no source", now}}
 	}, []string{"critical cluster_failed"}, "no source"},
