@@ -101,7 +101,11 @@ func (f *forgetFlags) run(ctx context.Context, cfg config.Config, cmd *cobra.Com
 			strconv.Quote(cfg.Event.ClusterName), duration.HumanDuration(max(0, age)), duration.HumanDuration(aliveWithin))
 	}
 	if !f.yes {
-		if err := confirm(ctx, cmd.InOrStdin(), out, cfg.Event.ClusterName); err != nil {
+		in := cmd.InOrStdin()
+		if file, ok := in.(*os.File); !ok || !isTerminal(file) {
+			return &config.Error{Err: errors.New("nothing was deleted: standard input is not a terminal, so you can't confirm; use --yes")}
+		}
+		if err := confirm(ctx, in, out, cfg.Event.ClusterName); err != nil {
 			return err
 		}
 	}
@@ -213,12 +217,9 @@ func (s survey) write(w io.Writer, now time.Time) error {
 	return table.Flush()
 }
 
-// confirm asks the user to enter the name of the cluster, until ctx ends. Without a terminal, it returns an
-// error.
+// confirm asks the user to enter the name of the cluster. It returns an error if the answer is another one,
+// and when ctx ends.
 func confirm(ctx context.Context, in io.Reader, out io.Writer, cluster string) error {
-	if file, ok := in.(*os.File); !ok || !isTerminal(file) {
-		return &config.Error{Err: errors.New("nothing was deleted: standard input is not a terminal, so you can't confirm; use --yes")}
-	}
 	fmt.Fprintf(out, "Subscribers will see all these objects as deleted. Enter the name of the cluster to continue: ")
 	answer, err := deadline.Run(ctx, func(context.Context) (string, error) { return bufio.NewReader(in).ReadString('\n') })
 	if errors.Is(err, io.EOF) {

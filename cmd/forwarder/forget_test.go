@@ -47,16 +47,22 @@ func TestForgetHidesFields(t *testing.T) {
 	})
 }
 
+// TestConfirm verifies that only the name of the cluster confirms.
+func TestConfirm(t *testing.T) {
+	for answer, confirmed := range map[string]bool{"old\n": true, "old": true, "new\n": false, "\n": false, "": false} {
+		if err := confirm(t.Context(), strings.NewReader(answer), io.Discard, "old"); (err == nil) != confirmed {
+			t.Errorf("the answer %q: %v", answer, err)
+		}
+	}
+}
+
 // TestConfirmInterrupted verifies that a signal ends the wait for a confirmation.
 func TestConfirmInterrupted(t *testing.T) {
-	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skipf("no terminal: %v", err)
-	}
-	defer terminal.Close()
+	silent, user := io.Pipe()
+	defer user.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := confirm(ctx, terminal, io.Discard, "old"); !errors.Is(err, context.Canceled) {
+	if err := confirm(ctx, silent, io.Discard, "old"); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that the command was interrupted", err)
 	}
 }

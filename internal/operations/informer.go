@@ -21,29 +21,35 @@ import (
 // informers, one per namespace: the metrics combine their gauges. The gauges of a released informer
 // disappear, and the histogram of a resource disappears with its last informer.
 func InformerMetrics(r prometheus.Registerer) cache.InformerMetricsProvider {
-	return &informerMetrics{register(r, &informerGauges{
+	return register(r, &informerMetrics{
 		processing: register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "informer_processing_latency_seconds",
 			Help:    "Time to apply one change, or one batch of changes, to the informer's cache. If it grows, the forwarder lacks CPU.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 10, 5), // 1 ms to 10 s; few, because each resource has them
 		}, []string{"resource"})),
-	})}
+	})
 }
 
-type informerMetrics struct{ gauges *informerGauges }
+// informerMetrics holds the gauges of all informers, and the histograms of their resources.
+type informerMetrics struct {
+	processing *prometheus.HistogramVec
+
+	mu     sync.Mutex
+	gauges []*informerGauge
+}
 
 var _ cache.InformerMetricsProvider = (*informerMetrics)(nil)
 
 func (m *informerMetrics) NewQueuedItemMetric(id cache.InformerNameAndResource) cache.GaugeMetric {
-	return m.gauges.add(id, queuedDesc)
+	return m.add(id, queuedDesc)
 }
 
 func (m *informerMetrics) NewStoreResourceVersionMetric(id cache.InformerNameAndResource) cache.GaugeMetric {
-	return m.gauges.add(id, storeVersionDesc)
+	return m.add(id, storeVersionDesc)
 }
 
 func (m *informerMetrics) NewProcessingLatencyMetric(id cache.InformerNameAndResource) cache.HistogramMetric {
-	return m.gauges.processing.WithLabelValues(resourceLabel(id)) // client-go has already asked for a gauge of the informer
+	return m.processing.WithLabelValues(resourceLabel(id)) // client-go has already asked for a gauge of the informer
 }
 
 // resourceLabel returns the resource in the format of the forwarder's other metrics.
@@ -57,14 +63,6 @@ var (
 	storeVersionDesc = prometheus.NewDesc("informer_store_resource_version",
 		"Last 15 digits of the resourceVersion that the informer's cache has reached; with several namespaces, the lowest. Compare it with the API server to see how far a watch is behind.", []string{"resource"}, nil)
 )
-
-// informerGauges holds the gauges of all informers.
-type informerGauges struct {
-	processing *prometheus.HistogramVec
-
-	mu  sync.Mutex
-	all []*informerGauge
-}
 
 // informerGauge is a gauge of one informer. It has no value until Set is called.
 type informerGauge struct {
@@ -80,21 +78,21 @@ func (g *informerGauge) Set(v float64) {
 	g.set.Store(true)
 }
 
-func (g *informerGauges) add(id cache.InformerNameAndResource, desc *prometheus.Desc) *informerGauge {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.forgetReleased()
+func (m *informerMetrics) add(id cache.InformerNameAndResource, desc *prometheus.Desc) *informerGauge {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.forgetReleased()
 	added := &informerGauge{id: id, desc: desc}
-	g.all = append(g.all, added)
+	m.gauges = append(m.gauges, added)
 	return added
 }
 
 // forgetReleased removes the gauges of released informers, and the histograms of resources without an
 // informer. It runs at every scrape, and at every addition so that the gauges do not accumulate
 // without scrapes.
-func (g *informerGauges) forgetReleased() {
+func (m *informerMetrics) forgetReleased() {
 	released := map[string]bool{} // whether all informers of a resource are released
-	g.all = slices.DeleteFunc(g.all, func(i *informerGauge) bool {
+	m.gauges = slices.DeleteFunc(m.gauges, func(i *informerGauge) bool {
 		resource, is := resourceLabel(i.id), !i.id.Reserved()
 		others, known := released[resource]
 		released[resource] = is && (others || !known)
@@ -102,20 +100,20 @@ func (g *informerGauges) forgetReleased() {
 	})
 	for resource, is := range released {
 		if is {
-			g.processing.DeleteLabelValues(resource)
+			m.processing.DeleteLabelValues(resource)
 		}
 	}
 }
 
 // Describe implements [prometheus.Collector].
-func (g *informerGauges) Describe(to chan<- *prometheus.Desc) {
+func (m *informerMetrics) Describe(to chan<- *prometheus.Desc) {
 	to <- queuedDesc
 	to <- storeVersionDesc
 }
 
 // Collect implements [prometheus.Collector].
-func (g *informerGauges) Collect(to chan<- prometheus.Metric) {
-	queued, versions := g.byResource()
+func (m *informerMetrics) Collect(to chan<- prometheus.Metric) {
+	queued, versions := m.byResource()
 	for resource, v := range queued {
 		to <- prometheus.MustNewConstMetric(queuedDesc, prometheus.GaugeValue, v, resource)
 	}
@@ -124,12 +122,12 @@ func (g *informerGauges) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-func (g *informerGauges) byResource() (queued, versions map[string]float64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.forgetReleased()
+func (m *informerMetrics) byResource() (queued, versions map[string]float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.forgetReleased()
 	queued, versions = map[string]float64{}, map[string]float64{}
-	for _, i := range g.all {
+	for _, i := range m.gauges {
 		if !i.set.Load() {
 			continue
 		}

@@ -67,7 +67,7 @@ func TestInformerMetrics(t *testing.T) {
 	provider := InformerMetrics(r)
 	id, release := identify(t, deployments)
 	gather := func() (queued, version float64, known bool) {
-		q, v := provider.(*informerMetrics).gauges.byResource()
+		q, v := provider.(*informerMetrics).byResource()
 		queued, known = q["deployments.apps"]
 		return queued, v["deployments.apps"], known
 	}
@@ -161,7 +161,7 @@ func TestReleasedInformersDoNotPileUp(t *testing.T) {
 		provider.NewProcessingLatencyMetric(id)
 		release()
 	}
-	if got := len(provider.gauges.all); got > 1 {
+	if got := len(provider.gauges); got > 1 {
 		t.Errorf("%d gauges are kept although nothing collects them, want at most the last", got)
 	}
 }

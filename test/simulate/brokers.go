@@ -162,7 +162,7 @@ func (w *world) hasStored(position uint64) bool {
 }
 
 // startBrokers starts the brokers, which may have lost the ends of the event topic, of the
-// checkpoint topic, or of both. Only a takeover or a load finds that. isNoticed means that the outage was
+// checkpoint topic, or of both. Only a takeover or a load finds the loss. isNoticed means that the outage was
 // long enough for the forwarders to notice it.
 func (w *world) startBrokers(lose, which int, isNoticed bool) {
 	lost := false
