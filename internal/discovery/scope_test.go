@@ -40,6 +40,7 @@ func TestScopesWithoutAReview(t *testing.T) {
 		"one watch that is forbidden, denied": {denied, some, Coverage{Everywhere: true}, some[:2], some[2:]},
 		"denied in one namespace":             {failed, some, Coverage{Separately: true, Denied: map[string]error{"c": no}}, some[:2], some[2:]},
 		"granted in that namespace":           {denied, some, Coverage{Separately: true, Denied: map[string]error{"b": no}}, some[:2], some[2:]},
+		"denied in each namespace":            {failed, some, Coverage{Denied: map[string]error{"a": no, "b": no, "c": no}}, nil, some},
 		"denied in all namespaces":            {failed, nil, Coverage{Denied: map[string]error{"": no}}, nil, all},
 	} {
 		n := NewNamespaces(NamespaceSelection{Include: c.include, MaxSeparate: 1})

@@ -93,6 +93,42 @@ func TestUnchangedFilesAreNotParsed(t *testing.T) {
 	}
 }
 
+// TestAnEmptyDirectoryThatDisappears verifies that Watch reports a directory that it can't read, even if it
+// had no files.
+func TestAnEmptyDirectoryThatDisappears(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "clusters")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		s, err := New(Config{Settings: config.Fleet{Dir: dir}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var failing atomic.Bool
+		ctx, end := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.Watch(ctx, func([]Cluster) {}, func(err error) { failing.Store(err != nil) })
+		}()
+		synctest.Wait()
+		if failing.Load() {
+			t.Error("an empty directory is an error")
+		}
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(poll) // on the synctest clock
+		synctest.Wait()
+		if !failing.Load() {
+			t.Error("no error after the directory disappeared")
+		}
+		end()
+		<-ended
+	})
+}
+
 // TestContextsShareAUser verifies that contexts of one kubeconfig do not share what client-go changes.
 func TestContextsShareAUser(t *testing.T) {
 	content := strings.NewReplacer("name: c, context: {cluster: c,", "name: d, context: {cluster: d, user: u}}, {name: c, context: {cluster: c,",
