@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -188,7 +189,7 @@ func TestLearn(t *testing.T) {
 	}, nil)
 	k := event.Key{Resource: "configmaps", Namespace: "default", Name: "c"}
 	refs := []event.Reference{{Group: thing.Group, Kind: thing.Kind, Name: "t"}}
-	g.set(k, g.targets(k, refs))
+	g.set(k, refs)
 	if !g.Selects(event.Resource{Group: thing.Group, Kind: thing.Kind}, event.Key{Name: "t"}) {
 		t.Fatal("a reference to a cluster-scoped object has a namespace")
 	}
@@ -203,6 +204,37 @@ func TestLearn(t *testing.T) {
 	}
 }
 
+// TestLearnDuringAnUpdate verifies that references that are resolved while the scope of their kind changes get
+// the new scope. Resolving so many references takes longer than the time after which a mutex is handed to a
+// waiting goroutine, so Learn runs as soon as the lock is free.
+func TestLearnDuringAnUpdate(t *testing.T) {
+	thing := schema.GroupKind{Group: "example.com", Kind: "Thing"}
+	c := &cluster{objects: map[event.Key]*event.Object{}}
+	g := New([]string{Owners}, c)
+	k := pod("p")
+	o := &event.Object{UID: "p"}
+	for n := range 5_000 {
+		o.References = append(o.References, event.Reference{Group: thing.Group, Kind: thing.Kind, Name: fmt.Sprint(n)})
+	}
+	c.objects[k] = o
+	g.Update(k)
+	for n := range 20 {
+		namespaced := n%2 == 0
+		g.set(k, nil)
+		var both sync.WaitGroup
+		both.Go(func() { g.Update(k) })
+		both.Go(func() {
+			g.Learn(map[schema.GroupKind]event.Resource{thing: {Group: thing.Group, Resource: "things", Namespaced: namespaced}}, nil)
+		})
+		both.Wait()
+		for _, got := range g.referred[k.GroupResource()][k] {
+			if (got.namespace != "") != namespaced {
+				t.Fatalf("after %d changes, namespaced is %t, and a target is %+v", n, namespaced, got)
+			}
+		}
+	}
+}
+
 // TestManyReferences verifies that at most maxReferences references of an object are read, because
 // the work for an update grows with their number. Targets that nothing refers to anymore take no
 // memory.
@@ -214,7 +246,7 @@ func TestManyReferences(t *testing.T) {
 		if len(refs) != maxReferences || all {
 			t.Fatalf("%d references are read, all: %v; want the first %d", len(refs), all, maxReferences)
 		}
-		if got := len(g.set(k, g.targets(k, refs))); got != maxReferences*min(2, update+1) {
+		if got := len(g.set(k, refs)); got != maxReferences*min(2, update+1) {
 			t.Errorf("%d targets change, want the new and the former ones", got)
 		}
 		if len(g.wanted) != maxReferences || len(g.referrer) != maxReferences {
@@ -274,7 +306,7 @@ func BenchmarkUpdate(b *testing.B) {
 			versions := [][]byte{owned(n, 0), owned(n, 1)}
 			for i := 0; b.Loop(); i++ {
 				refs, _ := g.PathsOf(event.Resource{}).Read(versions[i%2])
-				g.set(k, g.targets(k, refs))
+				g.set(k, refs)
 			}
 		})
 	}

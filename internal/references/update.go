@@ -18,7 +18,7 @@ func (g *Graph) Update(k event.Key) {
 	for due := []event.Key{k}; len(due) > 0; {
 		k, due = due[0], due[1:]
 		if refs, known := g.objects.References(k); known {
-			due = append(due, g.apply(k, g.targets(k, refs))...)
+			due = append(due, g.apply(k, refs)...)
 		}
 	}
 }
@@ -35,10 +35,10 @@ func (g *Graph) Forget(gr schema.GroupResource) {
 	}
 }
 
-// apply records the targets of an object, and returns the objects whose selection changes as a
+// apply records the references of an object, and returns the objects whose selection changes as a
 // result.
-func (g *Graph) apply(k event.Key, targets []target) (changed []event.Key) {
-	for _, t := range g.set(k, targets) {
+func (g *Graph) apply(k event.Key, refs []event.Reference) (changed []event.Key) {
+	for _, t := range g.set(k, refs) {
 		r, ok := g.resource(t.kind)
 		if !ok {
 			continue
@@ -51,10 +51,9 @@ func (g *Graph) apply(k event.Key, targets []target) (changed []event.Key) {
 }
 
 // targets resolves the references of an object. It also returns targets of unknown kinds, because
-// such a kind may be defined later.
+// such a kind may be defined later. The caller must hold the lock until it has recorded the targets, so
+// that Learn finds every target that was resolved with the earlier kinds.
 func (g *Graph) targets(k event.Key, refs []event.Reference) []target {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	var all []target
 	seen := make(map[target]struct{}, len(refs))
 	for _, ref := range refs {
@@ -83,12 +82,12 @@ func (g *Graph) targets(k event.Key, refs []event.Reference) []target {
 	return all
 }
 
-// set records the targets of an object, or nil if it has none. It returns the targets that have
+// set records the references of an object, or nil if it has none. It returns the targets that have
 // become referred to and the targets that are no longer referred to.
-func (g *Graph) set(k event.Key, targets []target) (changed []target) {
+func (g *Graph) set(k event.Key, refs []event.Reference) (changed []target) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	gr := k.GroupResource()
+	gr, targets := k.GroupResource(), g.targets(k, refs)
 	now := make(map[target]struct{}, len(targets))
 	for _, t := range targets {
 		now[t] = struct{}{}

@@ -8,9 +8,11 @@ package survey
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubediscovery "k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -44,10 +46,18 @@ type Answer struct {
 
 // Ask runs discovery. before is the last answer, or nil if there is none. watched contains the
 // watched resources, each in its watched version. Ask returns before if nothing has changed.
+//
+// If references are followed, the first answer must be complete, because an object is deselected if
+// no watched object refers to it. So Ask returns an error while the API server reports that it is not
+// ready: an API server that has just started does not serve its custom resources yet.
 func (s Survey) Ask(ctx context.Context, before *Answer, watched map[schema.GroupResource]Plan) (*Answer, error) {
 	var known *discovery.Catalog
 	if before != nil {
 		known = before.Catalog
+	} else if s.Follows {
+		if err := discovery.Ready(ctx, s.Discovery); apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) {
+			return nil, fmt.Errorf("the API server is not ready: %w", err)
+		}
 	}
 	c, unchanged, err := discovery.Discover(ctx, s.Discovery, known)
 	if unchanged && !sameKept(s.keep(ctx, known, before, watched), known.Kept) {

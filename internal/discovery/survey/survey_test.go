@@ -1,9 +1,14 @@
 package survey
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubediscovery "k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/test/lab/discoverytest"
@@ -85,5 +90,52 @@ func TestTheGroupOfAnExcludedResourceFails(t *testing.T) {
 			t.Errorf("the decisions are %+v and %+v", d[excluded], d[other])
 		}
 		before = a
+	}
+}
+
+// TestFirstAnswerOfAStartingAPIServer verifies that the first answer waits until the API server is ready if
+// references are followed. An earlier version deselected the objects to which only custom objects refer,
+// because an API server that starts doesn't serve custom resources yet.
+func TestFirstAnswerOfAStartingAPIServer(t *testing.T) {
+	readyz, asked := http.StatusOK, 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/readyz":
+			asked++
+			w.WriteHeader(readyz)
+		case "/api":
+			_, _ = io.WriteString(w, `{"kind":"APIVersions","versions":[]}`)
+		default:
+			_, _ = io.WriteString(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`)
+		}
+	}))
+	defer server.Close()
+	client := kubediscovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL})
+	for _, c := range []struct {
+		status                int
+		follows, later, fails bool
+	}{
+		{status: http.StatusInternalServerError, follows: true, fails: true},
+		{status: http.StatusServiceUnavailable, follows: true, fails: true},
+		{status: http.StatusOK, follows: true},
+		{status: http.StatusForbidden, follows: true},
+		{status: http.StatusNotFound, follows: true},
+		{status: http.StatusInternalServerError},
+		{status: http.StatusInternalServerError, follows: true, later: true},
+	} {
+		readyz, asked = c.status, 0
+		var before *Answer
+		if c.later {
+			before = &Answer{Catalog: &discovery.Catalog{}}
+		}
+		s := Survey{Discovery: client, Follows: c.follows, Refused: func(schema.GroupResource) bool { return false }}
+		_, err := s.Ask(t.Context(), before, nil)
+		if (err != nil) != c.fails {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if wants := c.follows && !c.later; (asked > 0) != wants {
+			t.Errorf("%+v: %d requests for /readyz", c, asked)
+		}
 	}
 }
