@@ -90,8 +90,8 @@ type View struct {
 	// longer watched.
 	Resource Resource
 
-	// Version is the version up to which the indexer has every change of the resource, or "" if
-	// unknown. Live is at least as new.
+	// Version is the version up to which the indexer has every change of the key, or "" if unknown.
+	// Live is at least as new.
 	Version string
 
 	// Reported is a version up to which the informers have reported every change of the key: this

@@ -53,7 +53,6 @@ func TestSyncDeleteOfALostObject(t *testing.T) {
 }
 
 func TestSyncInferredDeleteCarriesTheLastStateOfTheBus(t *testing.T) {
-	inferred := event.Tombstone{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}
 	last := object("A", "10")
 	misplaced := object("A", "10")
 	misplaced.Name = "another"
@@ -109,7 +108,7 @@ func TestSyncDeleteOfAnObjectLastSeenInAnotherVersion(t *testing.T) {
 		last      *event.Object
 	}{
 		"by the watch": {tombstone: tombstone("A", "12")},
-		"by the bus":   {event.Tombstone{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(1, 0)}, object("A", "10")},
+		"by the bus":   {inferred, object("A", "10")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &bench{view: event.View{Resource: moved, Tombstones: []event.Tombstone{c.tombstone}}, acked: live("A", "10"), last: c.last, answer: []answer{{position: 9}}}
@@ -141,7 +140,7 @@ func TestSyncDeleteHasTheTimeOfItsStorage(t *testing.T) {
 
 func TestSyncInferredDeleteWaitsForTheBus(t *testing.T) {
 	failure := errors.New("bus down")
-	b := &bench{view: view(nil, event.Tombstone{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(1, 0)}), acked: live("A", "10"), readErr: failure}
+	b := &bench{view: view(nil, inferred), acked: live("A", "10"), readErr: failure}
 	if _, err := b.sync(t); !errors.Is(err, failure) || len(b.sent) != 0 {
 		t.Errorf("got err %v and %d publishes, want the error of the bus and no publish", err, len(b.sent))
 	}

@@ -257,7 +257,7 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		f.metrics.conflicts.Inc()
 		log.Warn("publish conflict, deciding again", "bus_version", bus.ResourceVersion, "expected_position", m.Expected, "bus_position", bus.Position)
 		f.Ledger.Conflict(c, acked, bus, f.Lost())
-		f.Recheck(c.Key) // another writer or an unacknowledged publish may have left a deleted object on the bus
+		f.compareFound(c.Key, bus) // another writer or an unacknowledged publish may have left a deleted object on the bus
 		if c.Repairs {
 			fail() // the foreign writer is still writing: repair with a backoff
 			return

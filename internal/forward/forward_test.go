@@ -59,6 +59,7 @@ type bench struct {
 	shown                 event.Acked // the entry of the event that At returns
 	readErr               error
 	rechecked, unreported []event.Key
+	shows                 string          // the UID of the selected object in the informers
 	lost                  bool            // result of Lost
 	abandoned             bool            // the informer of the object ended while an event was in flight
 	states                []*event.Object // arguments of Acknowledge
@@ -80,7 +81,7 @@ func (b *bench) Reported(event.Key) string { return b.view.Reported }
 func (b *bench) Interest(event.Key) ledger.Interest {
 	return ledger.Interest{Selected: true, Published: true}
 }
-func (b *bench) Shown(event.Key) ledger.Shown { return ledger.Shown{} }
+func (b *bench) Shown(event.Key) ledger.Shown { return ledger.Shown{UID: b.shows} }
 func (b *bench) Settled(event.Key)            {}
 func (b *bench) Unreported(k event.Key)       { b.unreported = append(b.unreported, k) }
 func (b *bench) Unpublishable(event.Key) {
@@ -274,6 +275,33 @@ func TestSyncAfterAConflictDecidesAgain(t *testing.T) {
 	}
 	if len(b.rechecked) != 2 {
 		t.Errorf("%d rechecks, want one for the conflict and one for the stale version", len(b.rechecked))
+	}
+}
+
+// TestConflictWithAForgottenObject verifies that no consistency point precedes a comparison if a conflict shows
+// an object that the informers have forgotten. An earlier version published a point while the bus showed an
+// object that no longer existed (found by the simulator).
+func TestConflictWithAForgottenObject(t *testing.T) {
+	for name, c := range map[string]struct {
+		bus   event.Acked
+		shown string // the UID that the informers show
+		want  int
+	}{
+		"it is forgotten":     {event.Acked{UID: "A", ResourceVersion: "3", Position: 1}, "B", 1},
+		"nothing is shown":    {event.Acked{UID: "A", ResourceVersion: "3", Position: 1}, "", 1},
+		"it is shown":         {event.Acked{UID: "B", ResourceVersion: "3", Position: 1}, "B", 0},
+		"the bus shows none":  {event.Acked{UID: "A", ResourceVersion: "3", Position: 1, Deleted: true}, "B", 0},
+		"the bus has nothing": {event.Acked{}, "B", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &bench{view: view(object("B", "10")), shows: c.shown, answer: []answer{{err: &publish.ConflictError{Bus: c.bus}}}}
+			if _, err := b.sync(t); err != nil {
+				t.Fatal(err)
+			}
+			if len(b.unreported) != c.want || len(b.rechecked) != 1 {
+				t.Errorf("%d points were discarded and %d comparisons requested, want %d and 1", len(b.unreported), len(b.rechecked), c.want)
+			}
+		})
 	}
 }
 

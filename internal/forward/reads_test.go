@@ -15,7 +15,8 @@ import (
 )
 
 // inferred is a tombstone without an object, so only the bus has the last state.
-var inferred = event.Tombstone{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}
+// inferred is the tombstone of a consistent read that found no object.
+var inferred = event.Tombstone{UID: "A", Confirmed: true, Contradicts: live("A", "10").Position, Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}
 
 // blockedHistory blocks each read until it receives from let or its context ends.
 type blockedHistory struct {

@@ -23,6 +23,16 @@ func (f *Forwarder) unreported(key event.Key) {
 	f.Recheck(key)
 }
 
+// compareFound requests a comparison after the bus was found to have another event than expected. If
+// the informers don't show the object of that event, they may have forgotten it.
+func (f *Forwarder) compareFound(key event.Key, bus event.Acked) {
+	if bus.Live() && f.Informers.Shown(key).UID != bus.UID {
+		f.unreported(key)
+		return
+	}
+	f.Recheck(key)
+}
+
 // record records an acknowledged event in the ledger and in the metrics. It returns false if the
 // informers have no report about the object.
 func (f *Forwarder) record(c event.Change, m *event.Message) (reported bool) {

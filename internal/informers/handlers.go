@@ -24,7 +24,7 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 	}
 	if o.Unselected || !s.selects(k) {
 		if !o.Unselected {
-			s.ledger.ObserveUnselected(k, string(o.UID))
+			s.ledger.ForgetObject(k, string(o.UID))
 		}
 		enqueue(k) // the bus may have the object
 		return
@@ -32,6 +32,7 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 	cause, first := event.CauseWatch, false
 	if initial {
 		if s.config.Standby && !i.of.joined.Load() {
+			s.ledger.ForgetObject(k, string(o.UID))
 			return // begin enqueues the key when the next term starts
 		}
 		// If a namespace is selected later, its objects do not belong to the first sync.
@@ -62,7 +63,7 @@ func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 	}
 	switch {
 	case !o.Unselected && !s.selects(k):
-		s.ledger.ObserveUnselected(k, string(o.UID))
+		s.ledger.ForgetObject(k, string(o.UID))
 	case !o.Unselected:
 		var before *event.Object // nil on a standby, because the bus may have another state
 		if old.UID == o.UID && s.hasJoined(k) {

@@ -67,6 +67,23 @@ func TestNothingIsHandedOutAtRest(t *testing.T) {
 	})
 }
 
+// TestObjectThatReturnsAtRest verifies that a standby forgets the delete of an object that a new informer lists
+// again. An earlier version kept it, so the key stayed dirty after the standby had become the leader, and its
+// resource got no consistency points (found by the simulator).
+func TestObjectThatReturnsAtRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStandby(t)
+		s.list(object("A", "1"))
+		s.delete(object("A", "2")) // it left the label selector
+		s.list(object("A", "3"))   // of another informer
+		s.lead()
+		s.Settle(testKey, live("A", "3"))
+		if s.ledger.IsDirty(testKey) {
+			t.Errorf("the key is dirty: %+v", s.Lookup(testKey).Tombstones)
+		}
+	})
+}
+
 // TestWhatWasListedAtRestIsOfTheFirstSync verifies that objects that a standby has listed belong to
 // the first sync, unless the bus has the completed marker.
 func TestWhatWasListedAtRestIsOfTheFirstSync(t *testing.T) {

@@ -292,6 +292,24 @@ func TestLossIsFoundBeforeATimeout(t *testing.T) {
 	}
 }
 
+// TestLaterEventBeforeATimeout verifies that the ledger forgets a publish that times out after a load has found
+// a later event. The bus refuses the publish. An earlier version remembered it, so a tombstone of its object could
+// publish an earlier state (found by the simulator).
+func TestLaterEventBeforeATimeout(t *testing.T) {
+	d, known, removed := newLedger(), at(live("A", "10"), 1), at(deleted("A", "10"), 2)
+	load(d.term, map[event.Key]event.Acked{testKey: known}, func() {})
+	d.term.Unanswered(testKey, known, at(deleted("A", "10"), 0), nil, wanted) // it arrives late
+	load(d.term, map[event.Key]event.Acked{testKey: removed}, func() {})
+	if got := d.term.Get(testKey); got.Foreign || got.Position != 2 {
+		t.Fatalf("the entry is %+v, so this test verifies nothing", got)
+	}
+	d.term.Unanswered(testKey, known, message("A", "16"), &event.Change{Object: object("A", "16")}, wanted)
+	var v event.View
+	if d.Describe(testKey, &v); v.Attempted != "" {
+		t.Errorf("attempted %q", v.Attempted)
+	}
+}
+
 // TestForeignEventAfterALoss verifies that the ledger remembers a publish that times out after one load
 // found a loss and the next load found a foreign event. That event may be the publish.
 func TestForeignEventAfterALoss(t *testing.T) {

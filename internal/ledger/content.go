@@ -126,6 +126,17 @@ func isTruncated(v event.View, shown event.Stored) bool {
 	return err == nil && same
 }
 
+// hasClaimedContent reports whether the data of an event has the digest that its attributes state. A text
+// digest can only be checked if the live state has it too.
+func hasClaimedContent(shown event.Stored, live *event.Object) bool {
+	claimed, o := shown.Acked.Digest, shown.Object
+	if claimed.Projected() && o != nil && !o.Body.None() {
+		d, err := decode.DigestOf(o.Body)
+		return err == nil && d == claimed
+	}
+	return live != nil && claimed == live.Digest && isSameContent(o, live)
+}
+
 // isSameContent reports whether an object read from the bus and an object in the cluster have the
 // same content.
 func isSameContent(bus, o *event.Object) bool {

@@ -73,13 +73,17 @@ func Decide(v event.View) (*event.Change, Reason) {
 	}
 	if acked.Live() {
 		if t, gone := v.Tombstone(acked.UID); gone {
-			if !(t.Confirmed && t.Contradicts == acked.Position) && isBehind(v, acked) {
+			if !(t.Confirmed && t.Contradicts == acked.Position) && isOutdated(v, t, acked) {
 				return nil, ReasonStale
 			}
 			return deletion(v, t, acked)
 		}
 	}
 	if t, gone := v.Tombstone(attempted); gone && t.Object != nil && !acked.Live() {
+		if v.Unanswered != nil && precedes(t.Object, v, acked) { // the tombstone is older than the attempt
+			again := *v.Unanswered
+			return &again, ReasonUncertain
+		}
 		c := &event.Change{
 			Type: created(v), Cause: t.Cause, Object: t.Object, Owner: t.Owner, Epoch: v.Epoch, Observed: t.Observed,
 		}
@@ -143,17 +147,28 @@ func isDenied(v event.View, acked event.Acked) bool {
 	return acked.Deleted && isSame || acked.IsUnversioned(string(v.Live.UID))
 }
 
-// isBehind reports whether the informers have not reached the state on the bus yet. A tombstone can
-// then be outdated: the object may have left the selection and returned before that state.
-func isBehind(v event.View, acked event.Acked) bool {
-	return v.Epoch == acked.Epoch && revision.IsEarlier(v.Version, acked.ResourceVersion)
+// isOutdated reports whether the object of a tombstone may have left the selection and returned before
+// the state on the bus. It may have if the informers have not reached that state yet. If the informers
+// have no version, because they have ended or have not listed yet, the tombstone needs one that is not
+// earlier than the state on the bus.
+func isOutdated(v event.View, t event.Tombstone, acked event.Acked) bool {
+	version := v.Version
+	if version == "" && t.Object != nil {
+		version = t.Object.ResourceVersion
+	}
+	return v.Epoch == acked.Epoch && (version == "" || revision.IsEarlier(version, acked.ResourceVersion))
+}
+
+// precedes reports whether a state in the informers is earlier than the last known event.
+func precedes(o *event.Object, v event.View, acked event.Acked) bool {
+	return v.Epoch == acked.Epoch && revision.IsEarlier(o.ResourceVersion, acked.ResourceVersion)
 }
 
 // deletion returns the removal of a UID with a tombstone. The removal contains the last state of
 // the tombstone, unless the bus has a later state: our watch may have missed the last changes, and
 // another writer may have published them.
 func deletion(v event.View, t event.Tombstone, acked event.Acked) (*event.Change, Reason) {
-	if t.Object != nil && v.Epoch == acked.Epoch && revision.IsEarlier(t.Object.ResourceVersion, acked.ResourceVersion) {
+	if t.Object != nil && precedes(t.Object, v, acked) {
 		t.Object = nil
 	}
 	c := &event.Change{

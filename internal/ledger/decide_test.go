@@ -70,7 +70,7 @@ func TestDecide(t *testing.T) {
 			want:  want{reason: ReasonGone},
 		},
 		"gone, bus live in a later version than the watch showed: the state of the bus": {
-			view:  event.View{Tombstones: []event.Tombstone{tombstone("A", "9")}},
+			view:  event.View{Tombstones: []event.Tombstone{tombstone("A", "9")}, Version: "10"},
 			acked: live("A", "10"),
 			want:  want{ReasonDeleted, event.Deleted, "", "", "10"},
 		},
@@ -115,6 +115,18 @@ func TestDecide(t *testing.T) {
 			view:      event.View{Unanswered: &event.Change{Type: event.Created, Object: object("A", "12")}, Tombstones: []event.Tombstone{{UID: "A"}}},
 			attempted: "A",
 			want:      want{ReasonUncertain, event.Created, "A", "12", ""},
+		},
+		"gone again, the tombstone is of an earlier time: create published once more": {
+			view:      event.View{Unanswered: &event.Change{Type: event.Created, Object: object("A", "12")}, Tombstones: []event.Tombstone{unselected("A", "9")}},
+			acked:     deselected("A", "11"),
+			attempted: "A",
+			want:      want{ReasonUncertain, event.Created, "A", "12", ""},
+		},
+		"gone again, the tombstone is of an earlier epoch of the bus: the last state": {
+			view:      event.View{Unanswered: &event.Change{Type: event.Created, Object: object("A", "12")}, Tombstones: []event.Tombstone{unselected("A", "9")}, Epoch: 1},
+			acked:     deselected("A", "11"),
+			attempted: "A",
+			want:      want{ReasonUncertain, event.Created, "A", "9", "11"},
 		},
 		"gone, create without an answer, no tombstone yet": {
 			attempted: "A",
@@ -385,7 +397,7 @@ func TestDecide(t *testing.T) {
 			want:  want{ReasonDeselected, event.Deselected, "A", "12", "10"},
 		},
 		"unselected, only the bus knows its state": {
-			view:  event.View{Tombstones: []event.Tombstone{{UID: "A", Deselected: true, Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}}},
+			view:  event.View{Tombstones: []event.Tombstone{{UID: "A", Deselected: true, Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}}, Version: "10"},
 			acked: live("A", "10"),
 			want:  want{ReasonDeselected, event.Deselected, "", "", "10"},
 		},
@@ -452,8 +464,9 @@ func TestDecide(t *testing.T) {
 }
 
 func TestDecideInferredDeleteHasNoObject(t *testing.T) {
-	view := event.View{Tombstones: []event.Tombstone{{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}}}
-	change, _ := decide(view, live("A", "10"), "")
+	acked := live("A", "10")
+	view := event.View{Tombstones: []event.Tombstone{{UID: "A", Confirmed: true, Contradicts: acked.Position, Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}}}
+	change, _ := decide(view, acked, "")
 	if change == nil || change.Object != nil || change.Cause != event.CauseReconcile {
 		t.Errorf("got %+v, want a delete by reconciliation without an object", change)
 	}
@@ -461,7 +474,6 @@ func TestDecideInferredDeleteHasNoObject(t *testing.T) {
 	// The delete takes its version and epoch from the last state on the bus. A new object of the
 	// same name in the new epoch has a lower version, but is later.
 	view.Epoch = 2
-	acked := live("A", "10")
 	acked.Epoch = 1
 	if change, _ = decide(view, acked, ""); change.Epoch != 1 {
 		t.Errorf("epoch is %d, want 1, that of the last state", change.Epoch)
@@ -538,7 +550,12 @@ func TestDecideDeleteBehindTheBus(t *testing.T) {
 		"a read confirmed before the loss":       {confirmed, true, "3", 0, ReasonStale},
 		"a read confirmed after the loss":        {afterLoss, true, "3", 0, ReasonDeleted},
 		"as late as the bus":                     {tombstone("A", "3"), false, "4", 0, ReasonDeleted},
-		"how late is not known":                  {tombstone("A", "3"), false, "", 0, ReasonDeleted},
+		"no informer, deleted before the event":  {tombstone("A", "3"), false, "", 0, ReasonStale},
+		"no informer, deleted after the event":   {tombstone("A", "5"), false, "", 0, ReasonDeleted},
+		"no informer, as late as the bus":        {tombstone("A", "4"), false, "", 0, ReasonDeleted},
+		"no informer and no last state":          {event.Tombstone{UID: "A"}, false, "", 0, ReasonStale},
+		"no informer, and a read confirmed":      {confirmed, false, "", 0, ReasonDeleted},
+		"versions that cannot be compared":       {tombstone("A", "3"), false, "x", 0, ReasonDeleted},
 		"in a later epoch":                       {tombstone("A", "3"), false, "3", 1, ReasonDeleted},
 	} {
 		t.Run(name, func(t *testing.T) {

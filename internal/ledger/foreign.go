@@ -48,8 +48,8 @@ func DecideForeign(k event.Key, v event.View, acked event.Acked, shown event.Sto
 	gone = gone && acked.Live()
 	switch {
 	case ours && !(isPresent(v, a) && a.Digest == live.Digest): // the object has changed since, or is gone
-		if live != nil && a.Digest == live.Digest && !isSameContent(shown.Object, live) {
-			a.Digest = event.Digest{} // forged
+		if !hasClaimedContent(shown, live) {
+			a.Digest = event.Digest{} // maybe forged, so every later state is published
 		}
 		return &a, nil, ReasonForeign
 	case isState(v, shown):

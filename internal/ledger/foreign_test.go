@@ -20,6 +20,45 @@ func shown(a event.Acked, o *event.Object) event.Stored {
 	return event.Stored{Acked: at(a, foreignAt), Object: o}
 }
 
+// TestAttemptWithUnconfirmedData verifies that an event with the attributes of an attempt is adopted with its digest
+// only if the data has that digest. Otherwise the forwarder would skip a later state with that digest, and forged
+// data would stay on the bus (found by the simulator).
+func TestAttemptWithUnconfirmedData(t *testing.T) {
+	projected, err := decode.DigestOf(event.JSON([]byte(`{"of":"A"}`)))
+	if err != nil || !projected.Projected() {
+		t.Fatalf("%v, %v", projected, err)
+	}
+	with := func(version string, d event.Digest, body string) *event.Object {
+		o := whole("A", version, 1)
+		o.Digest, o.Body = d, event.JSON([]byte(body))
+		return o
+	}
+	text := whole("A", "5", 1).Digest
+	for name, c := range map[string]struct {
+		live, shown *event.Object
+		digest      event.Digest // in the attributes
+		kept        bool
+	}{
+		"projected":                     {nil, with("5", projected, `{"of":"A"}`), projected, true},
+		"projected, forged":             {nil, with("5", projected, `{"of":"B"}`), projected, false},
+		"projected, without data":       {nil, nil, projected, false},
+		"projected, forged, and live":   {with("6", projected, `{"of":"A"}`), with("5", projected, `{"of":"B"}`), projected, false},
+		"a text, and nothing is live":   {nil, with("5", text, `{"of":"A"}`), text, false},
+		"a text, and live":              {with("6", text, `{"of":"A"}`), with("5", text, `{"of":"A"}`), text, true},
+		"a text, forged, and live":      {with("6", text, `{"of":"A"}`), with("5", text, `{"of":"B"}`), text, false},
+		"a text, and another text live": {with("6", event.Digest{9}, `{"of":"A"}`), with("5", text, `{"of":"A"}`), text, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := live("A", "5")
+			a.Digest = c.digest
+			adopted, _, _ := DecideForeign(testKey, view(c.live), foreign(live("A", "4")), shown(a, c.shown), true)
+			if adopted == nil || adopted.ResourceVersion != "5" || (adopted.Digest == c.digest) != c.kept || !c.kept && !adopted.Digest.None() {
+				t.Errorf("adopted %+v, want its digest: %t", adopted, c.kept)
+			}
+		})
+	}
+}
+
 func TestDecideForeign(t *testing.T) {
 	const ask, adopt = "ask", "adopt "
 	forged := whole("A", "5", 1)

@@ -172,10 +172,10 @@ func (l *Ledger) Abandon(matches func(event.Key) bool, shown map[event.Key]strin
 	})
 }
 
-// ObserveUnselected records that the informers show an object that is not selected. It forgets the
-// state that was last reported. It also drops the object's tombstone, because the informers show the
-// object again.
-func (l *Ledger) ObserveUnselected(key event.Key, uid string) {
+// ForgetObject forgets the reports about an object that the informers show again without a report: the
+// last reported state, and the object's tombstone. The object is not selected, or this process is a
+// standby.
+func (l *Ledger) ForgetObject(key event.Key, uid string) {
 	l.changeDirty(key, func(t *table, d *dirty) {
 		t.forget(d)
 		d.drop(func(t event.Tombstone) bool { return t.UID == uid })

@@ -44,7 +44,7 @@ func (v ObjectView) isBehind(is namespaceState) bool {
 // decideInNamespace decides about an object after a consistent read of its namespace.
 func decideInNamespace(r event.Resource, epoch uint16, of pair, v ObjectView, is namespaceState) decision {
 	switch {
-	case is == namespaceGone && v.shows(of.acked.UID):
+	case is == namespaceGone && (v.shows(of.acked.UID) || of.acked.Foreign && v.Live != nil):
 		return wait // the watch will show the delete, with the last state
 	case is == namespaceGone && of.acked.Live():
 		return inferDelete
@@ -62,14 +62,15 @@ func decideInNamespace(r event.Resource, epoch uint16, of pair, v ObjectView, is
 func (p *pass) readNamespaces(ctx context.Context) (failed error) {
 	for _, namespace := range slices.Sorted(maps.Keys(p.namespaces)) {
 		var unread error
-		is, err := p.readNamespace(ctx, namespace)
+		read := p.readNamespace(ctx, namespace)
+		is, err := read.namespaceState, read.err
 		for _, of := range p.namespaces[namespace] {
 			switch v := p.Informers.DescribeObject(of.key); {
 			case err == nil && v.isBehind(is):
 				p.apply(wait, of, &p.found)
 				unread = errNamespacesBehind
 			case err == nil:
-				of.unselected = is == namespaceUnselected
+				of.unselected, of.absentAt = is == namespaceUnselected, read.absentAt
 				p.file(decideInNamespace(p.resource, p.epoch, of, v, is), of)
 			case apierrors.IsForbidden(err) && v.Denied: // the permission is optional if KUBERELAY_NAMESPACES names the namespaces
 				p.apply(wait, of, &p.found)
@@ -82,46 +83,45 @@ func (p *pass) readNamespaces(ctx context.Context) (failed error) {
 	return failed
 }
 
-// isRemoved reports whether a namespace does not exist. A Role that granted access to its objects is
-// then gone too.
-func (p *pass) isRemoved(ctx context.Context, namespace string) bool {
+// isRemoved reports whether a namespace does not exist, and returns a version at which it did not. A
+// Role that granted access to its objects is then gone too.
+func (p *pass) isRemoved(ctx context.Context, namespace string) (absentAt string, is bool) {
 	if namespace == "" {
-		return false
+		return "", false
 	}
-	is, err := p.readNamespace(ctx, namespace)
-	return err == nil && is == namespaceGone
+	read := p.readNamespace(ctx, namespace)
+	return read.absentAt, read.err == nil && read.namespaceState == namespaceGone
 }
 
 // namespaceRead is the result of a read of a namespace.
 type namespaceRead struct {
 	namespaceState
-	err error
+	absentAt string // a version at which the namespace did not exist; "" if it exists
+	err      error
 }
 
 // readNamespace reads a namespace once in each pass.
-func (p *pass) readNamespace(ctx context.Context, namespace string) (namespaceState, error) {
+func (p *pass) readNamespace(ctx context.Context, namespace string) namespaceRead {
 	known, ok := p.read.Load(namespace)
 	if !ok {
-		is, err := p.listNamespace(ctx, namespace)
-		known, _ = p.read.LoadOrStore(namespace, namespaceRead{is, err})
+		known, _ = p.read.LoadOrStore(namespace, p.listNamespace(ctx, namespace))
 	}
-	read := known.(namespaceRead)
-	return read.namespaceState, read.err
+	return known.(namespaceRead)
 }
 
 // listNamespace lists the namespace by its name, because a forwarder that watches namespaces has the
 // permission to list them, but not to get them.
-func (p *pass) listNamespace(ctx context.Context, namespace string) (namespaceState, error) {
+func (p *pass) listNamespace(ctx context.Context, namespace string) namespaceRead {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	list, err := p.Reads.Resource(discovery.NamespaceResource).List(ctx, metav1.ListOptions{FieldSelector: named(namespace)})
 	switch {
 	case err != nil:
-		return 0, err
+		return namespaceRead{err: err}
 	case len(list.Items) == 0:
-		return namespaceGone, nil
+		return namespaceRead{namespaceState: namespaceGone, absentAt: list.GetResourceVersion()}
 	case p.Informers.SelectsNamespace(namespace, list.Items[0].GetLabels()):
-		return namespaceSelected, nil
+		return namespaceRead{namespaceState: namespaceSelected}
 	}
-	return namespaceUnselected, nil
+	return namespaceRead{namespaceState: namespaceUnselected}
 }

@@ -63,6 +63,7 @@ func TestReadNamespace(t *testing.T) {
 		"a foreign delete":                       {view: unselected, acked: foreign(deleted("A", "5")), labels: other, unselected: true, want: Comparison{Outlived: 1}},
 		"a foreign delete, selected by nothing":  {view: unreferenced, acked: foreign(deleted("A", "5")), unread: true, unselected: true, want: Comparison{Outlived: 1}},
 		"a foreign delete, namespace removed":    {view: removed, acked: foreign(deleted("A", "5")), want: Comparison{Outlived: 1}},
+		"the same, and the watch is behind":      {view: func(v *ObjectView) { removed(v); v.Live = object("A", "4") }, acked: foreign(deleted("A", "5")), want: Comparison{Waiting: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reads := 0
@@ -72,6 +73,7 @@ func TestReadNamespace(t *testing.T) {
 				if gvr.Resource != "namespaces" {
 					return list, nil
 				}
+				list.SetResourceVersion("9")
 				if reads++; o.FieldSelector != "metadata.name=default" || o.ResourceVersion != "" {
 					t.Errorf("read with the options %+v", o)
 				}
@@ -88,6 +90,13 @@ func TestReadNamespace(t *testing.T) {
 			got, err := b.Confirm(t.Context(), testKey.GroupResource(), acked(map[event.Key]event.Acked{testKey: c.acked}))
 			if b.object.Outlived.Unselected != c.unselected {
 				t.Errorf("the object may exist without being selected: %t, want %t", b.object.Outlived.Unselected, c.unselected)
+			}
+			wantAbsentAt := ""
+			if c.want.Outlived > 0 && c.labels == nil && !c.unread {
+				wantAbsentAt = "9"
+			}
+			if got := b.object.Outlived.AbsentAt; got != wantAbsentAt {
+				t.Errorf("no object existed at version %q, want %q", got, wantAbsentAt)
 			}
 			wantErr := c.err
 			switch {

@@ -91,11 +91,14 @@ func (p *pass) readObject(ctx context.Context, of pair, behind bool) (readResult
 	defer cancel()
 	client := p.client(of.key.Namespace)
 	o, err := client.Get(ctx, of.key.Name, metav1.GetOptions{})
-	isRemoved := apierrors.IsForbidden(err) && p.isRemoved(ctx, of.key.Namespace)
-	if isRemoved {
-		err = apierrors.NewNotFound(of.key.GroupResource(), of.key.Name)
+	absentAt, isRemoved := "", false
+	if apierrors.IsForbidden(err) {
+		if absentAt, isRemoved = p.isRemoved(ctx, of.key.Namespace); isRemoved {
+			err = apierrors.NewNotFound(of.key.GroupResource(), of.key.Name)
+		}
 	}
 	answer, err := classify(o, err, of.acked, p.epoch)
+	answer.listed = absentAt
 	if err == nil && !isRemoved && (behind && answer.finding == isGone || of.acked.Foreign && answer.isAbsent()) {
 		answer, err = p.listObject(ctx, client, of, answer)
 		if behind && answer.finding == isGone && !revision.IsEarlier(answer.listed, of.acked.ResourceVersion) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/revision"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
@@ -66,6 +67,7 @@ type Informers interface {
 	Clean(schema.GroupResource, func(event.Key) bool)
 	IsClean(event.Key) bool
 	Lookup(event.Key) event.View
+	Reported(event.Key) string
 }
 
 // resolution is the state of a resource. The lock guards compared, due, and last. Only Once uses
@@ -242,9 +244,16 @@ func (r *Resolver) hasState(k event.Key) bool {
 	case view.Acked.Foreign || change != nil:
 		return false
 	case reason == ledger.ReasonAwait: // gone or not selected; only a comparison finds out which
-		return r.isCompared(k.GroupResource())
+		return r.isCompared(k.GroupResource()) && r.isReported(k, view)
 	}
 	return reason == ledger.ReasonUnchanged || reason == ledger.ReasonGone
+}
+
+// isReported reports whether the informers have reported every change in a view. Otherwise the object may
+// have been deleted after the comparison, and its delete is not in the ledger yet.
+func (r *Resolver) isReported(k event.Key, v event.View) bool {
+	reported := r.Informers.Reported(k)
+	return reported == v.Version || revision.IsUpTo(v.Version, reported)
 }
 
 // forget drops the resources that are no longer watched.

@@ -26,6 +26,8 @@ type stubInformers struct {
 	looked    func()             // called before each lookup of a key
 	known     *ledger.Ledger     // the events on the bus
 
+	indexed, reported string // versions of the indexer and of the handler
+
 	lost      uint64 // events that the bus is known to have lost
 	recreated bool   // the bus was recreated and not loaded since
 }
@@ -47,7 +49,12 @@ func (s *stubInformers) Marked(p ledger.Point) ledger.Point               { s.ma
 func (s *stubInformers) Reached(ledger.Point) bool                        { return len(s.marked) == 0 }
 func (s *stubInformers) Clean(schema.GroupResource, func(event.Key) bool) {}
 func (s *stubInformers) IsClean(k event.Key) bool                         { s.looked(); return !s.dirty[k] }
-func (s *stubInformers) Lookup(k event.Key) (v event.View)                { s.known.Describe(k, &v); return v }
+func (s *stubInformers) Reported(event.Key) string                        { return s.reported }
+func (s *stubInformers) Lookup(k event.Key) (v event.View) {
+	s.known.Describe(k, &v)
+	v.Version = s.indexed
+	return v
+}
 
 func configMapKey(name string) event.Key {
 	return event.Key{Resource: configMaps.Resource, Namespace: "default", Name: name}
@@ -107,6 +114,33 @@ func TestPointAsksForAComparison(t *testing.T) {
 		r.compared(configMaps, s.selection)
 		wantAsked(true, 3)
 	})
+}
+
+// TestPointWaitsForTheHandler verifies that the resolver doesn't rely on a comparison while the handler is
+// behind the indexer. The comparison may have found the object in the indexer, and the ledger doesn't have its
+// delete yet.
+func TestPointWaitsForTheHandler(t *testing.T) {
+	for name, c := range map[string]struct {
+		indexed, reported string
+		want              bool
+	}{
+		"behind":                   {"6", "5", false},
+		"unknown":                  {"6", "", false},
+		"up to date":               {"6", "6", true},
+		"later than the indexer":   {"6", "7", true},
+		"no informer":              {"", "", true},
+		"equal, without an order":  {"x", "x", true},
+		"behind, without an order": {"y", "x", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, s, _ := newStubResolver()
+			s.indexed, s.reported = c.indexed, c.reported
+			r.compared(configMaps, s.selection)
+			if got := r.take(configMaps, r.of(configMaps)); got != c.want {
+				t.Errorf("a point is taken: %t, want %t", got, c.want)
+			}
+		})
+	}
 }
 
 // TestComparing verifies that a comparison counts only if it decided about every object, and only for
