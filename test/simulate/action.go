@@ -36,6 +36,9 @@ const (
 
 	// A process
 	startProcess
+	lead
+	loseLease
+	forget
 	killProcess
 	reconfigure
 	freeze
@@ -107,6 +110,9 @@ var infoOf = [kinds]kindInfo{
 	align:      {"the informers follow the namespace", 12, false},
 
 	startProcess: {"a forwarder starts", 2, true},
+	lead:         {"the standby becomes the leader", 8, false},
+	loseLease:    {"the leader loses its lease", 2, true},
+	forget:       {"the standby forgets early changes", 2, true},
 	killProcess:  {"the forwarder is killed", 2, true},
 	reconfigure:  {"the configuration changes", 1, true},
 	freeze:       {"the forwarder is frozen", 2, true},
@@ -189,6 +195,9 @@ func (a action) String() string {
 	}
 	if a.slot >= 0 {
 		text = fmt.Sprintf("forwarder %d: %s", a.slot+1, text)
+	}
+	if a.arg > 0 {
+		text = fmt.Sprintf("%s (variant %d)", text, a.arg)
 	}
 	return text
 }

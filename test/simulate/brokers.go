@@ -37,6 +37,14 @@ type logged struct {
 // topicLog is the log of one partition. The offset is the index.
 type topicLog[R any] struct{ records []stored[R] }
 
+func newLogs[R any](partitions int) []*topicLog[R] {
+	logs := make([]*topicLog[R], partitions)
+	for n := range logs {
+		logs[n] = &topicLog[R]{}
+	}
+	return logs
+}
+
 type stored[R any] struct {
 	is       R
 	epoch    int // of the producer
@@ -219,6 +227,9 @@ func (w *world) reap() {
 	for _, p := range w.processes {
 		switch {
 		case p == nil:
+		case p.gone && w.elects:
+			p.endTerm()
+			alive++
 		case p.gone:
 			w.tell("  forwarder %d ends, because another one is the writer", p.slot+1)
 			p.kill()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/event/subject"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
@@ -34,6 +35,7 @@ var (
 type flight struct {
 	sender  *process // nil if nobody waits for the response
 	of      *process // the process that sent it
+	term    *ledger.Term
 	session *session // nil on NATS
 	object  int
 	m       *event.Message
@@ -80,8 +82,11 @@ func (p *process) send(m *event.Message, s *session, done func(uint64, error)) {
 	}
 	p.world.tell("  forwarder %d sends %s after position %d", p.slot+1, describe(m), m.Expected)
 	p.reported[objectOf(m.Key)] = p.Reported(m.Key)
+	if is := p.ledger.Outlived(m.Key); is.Position > 0 && p.now().Sub(is.At) > unseenLimit {
+		p.reported[objectOf(m.Key)] = "" // it has waited for its watch long enough
+	}
 	p.world.flights = append(p.world.flights, &flight{
-		sender: p, of: p, session: s, object: objectOf(m.Key), m: m, follows: p.acked.Get(m.Key), headers: cloneHeader(msg.Header), data: bytes.Clone(msg.Data), wanted: m.Expected, done: done,
+		sender: p, of: p, term: p.acked, session: s, object: objectOf(m.Key), m: m, follows: p.acked.Get(m.Key), headers: cloneHeader(msg.Header), data: bytes.Clone(msg.Data), wanted: m.Expected, done: done,
 	})
 }
 
@@ -155,9 +160,10 @@ func (w *world) arrive(f *flight) {
 // storedEvent records that the bus has stored the event of a flight.
 func (w *world) storedEvent(f *flight, m *stream.Message) {
 	w.stores++
-	w.oracle.stored(f.object, m, f.follows, f.of, f.sender == nil)
-	w.oracle.writer[f.object] = f.of
-	w.oracle.unknown[f.object] = w.processes[f.of.slot] != f.of || f.session != f.of.session || f.former
+	last, _ := w.oracle.last(f.object)
+	w.oracle.stored(m, f)
+	w.oracle.writer[f.object] = f.term
+	w.oracle.unknown[f.object] = w.oracle.followsReusedPosition(f.follows, last) || w.processes[f.of.slot] != f.of || f.of.acked != f.term || f.of.superseded || f.session != f.of.session || f.former
 }
 
 // reuses reports whether the sequence that a request expects now belongs to another message: the

@@ -27,7 +27,7 @@ func (o *oracle) resolved(p *process, at event.Point) {
 	states := w.cluster.since(version)
 	for object := range w.objects {
 		last, _ := o.last(object)
-		if o.unknown[object] || w.writers > 1 && o.writer[object] != p {
+		if o.unknown[object] || w.writers > 1 && o.writer[object] != p.acked {
 			continue
 		}
 		if !c.someIs(last, object, states) {

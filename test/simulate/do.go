@@ -11,7 +11,7 @@ func (w *world) do(a action) {
 	w.trace = append(w.trace, a)
 	w.tell("%s", a)
 	switch a.kind {
-	case killProcess, restore, redefine, storeLate, reconfigure, toggleRole:
+	case killProcess, restore, redefine, storeLate, reconfigure, toggleRole, lead, loseLease:
 		w.plain = false
 	case createSpace: // without a Role, the forwarder needs another read to find that the namespace was deleted again
 		w.plain = w.plain && a.arg == 0
@@ -75,6 +75,12 @@ func (w *world) doIn(p *process, a action) {
 	switch a.kind {
 	case killProcess:
 		p.kill()
+	case lead:
+		p.lead()
+	case loseLease:
+		p.endTerm()
+	case forget:
+		p.ledger.ForgetBefore(p.now().Add(-remembered))
 	case freeze:
 		p.frozen = true
 	case wake:
@@ -207,6 +213,7 @@ func (w *world) nextTimer() time.Time {
 			continue
 		}
 		earliest(p.next)
+		earliest(p.reloadAt)
 		if p.pointIsDue() {
 			earliest(p.lookedAt.Add(resolvedInterval))
 		}
@@ -224,9 +231,6 @@ func (w *world) nextTimer() time.Time {
 
 // reconfigure changes the configuration of the forwarders that start from now on.
 func (w *world) reconfigure(arg uint8) {
-	c := &w.config
-	c.selection = selection(arg % 3)
-	c.project, c.publishDeselected, c.change = arg/3%2 == 1, arg/6%2 == 1, arg/12%2 == 1
-	c.scope = scope(arg / 24)
-	w.tell("  %+v", *c)
+	w.config = configOf(int(arg))
+	w.tell("  %+v", w.config)
 }

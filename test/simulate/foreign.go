@@ -100,7 +100,7 @@ func (o *oracle) forge(object int, position uint64, f forgedMessage) {
 	}
 	o.forgeries[position] = f // a position can be used again
 	for _, p := range o.world.processes {
-		if p != nil { // after a loss, a forwarder trusts the messages on the bus, as at its start
+		if p != nil && p.acked != nil { // after a loss, a forwarder trusts the messages on the bus, as at its start
 			known := p.acked.Get(keyOf(object))
 			e.isOld = e.isOld || known.UID == "" || known.Position >= position
 			same := f.kind == forgedData || known.UID == e.UID && known.ResourceVersion == e.ResourceVersion // the forwarder doesn't read the data

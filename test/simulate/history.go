@@ -15,7 +15,8 @@ const Steps = 200
 type History struct {
 	Sink   Sink
 	Path   Path
-	Steps  int // including the steps after the faults end
+	Story  string // the name of the story that it follows, "" for none
+	Steps  int    // including the steps after the faults end
 	Wrong  *Violation
 	trace  []action
 	Events int // stored by the bus
@@ -29,7 +30,7 @@ func runTo(sink Sink, path Path, reached map[situation]int) History {
 	w := newWorld(sink, path)
 	w.reached = reached
 	w.run(Steps)
-	h := History{Sink: sink, Path: path, Steps: w.steps, Events: w.stores, Wrong: w.wrong, trace: w.trace}
+	h := History{Sink: sink, Path: path, Story: w.variation.story, Steps: w.steps, Events: w.stores, Wrong: w.wrong, trace: w.trace}
 	w.close()
 	return h
 }
@@ -114,7 +115,7 @@ func replayOf(sink Sink, path Path, trace []action, settles bool, story *[]strin
 	for k := range w.weights { // each branch had its own
 		w.weights[k] = 1
 	}
-	w.tell("%d objects, %+v, the bus keeps %d messages of each", w.objects, w.config, w.bus.perSubject)
+	w.tell("%s", w.setup.text(sink))
 	w.replay(trace, settles)
 	w.close()
 	return w

@@ -24,9 +24,13 @@ func (p *process) onAdd(object int, o *event.Object, initial bool) {
 	k := keyOf(object)
 	if o.Unselected || !p.selects(k) {
 		if !o.Unselected {
-			p.ledger.ObserveUnselected(k, string(o.UID))
+			p.ledger.ForgetObject(k, string(o.UID))
 		}
 		p.enqueue(k)
+		return
+	}
+	if initial && !p.joined {
+		p.ledger.ForgetObject(k, string(o.UID))
 		return
 	}
 	cause := event.CauseWatch
@@ -45,10 +49,10 @@ func (p *process) onUpdate(object int, old, o *event.Object) {
 	switch {
 	case old.UID == o.UID && old.ResourceVersion == o.ResourceVersion: // a list returned the known state
 	case !o.Unselected && !p.selects(k):
-		p.ledger.ObserveUnselected(k, string(o.UID))
+		p.ledger.ForgetObject(k, string(o.UID))
 	case !o.Unselected:
 		var before *event.Object
-		if old.UID == o.UID {
+		if old.UID == o.UID && p.joined {
 			before = kept(old)
 		}
 		p.ledger.Observe(k, before, o, event.CauseWatch, false, p.now())
@@ -74,6 +78,9 @@ func kept(o *event.Object) *event.Object {
 // Lookup implements [forward.Informers].
 func (p *process) Lookup(k event.Key) event.View {
 	v := event.View{Cause: event.CauseReconcile, Resource: resource, Epoch: p.epoch, Version: versionText(p.reflector.applied), Live: p.reflector.indexer[objectOf(k)]}
+	if v.Version == "" && v.Live != nil {
+		v.Version = v.Live.ResourceVersion
+	}
 	p.ledger.Describe(k, &v)
 	p.hideDeselections(k, &v)
 	switch {
@@ -179,4 +186,5 @@ func (p *process) turnEpoch() {
 	p.ledger.Forget(func(event.Key) bool { return true })
 	p.epoch = p.raised
 	p.world.tell("  it is epoch %d", p.epoch)
+	p.join()
 }

@@ -49,6 +49,18 @@ func (o *oracle) mayDisagreeAboutEpochs() bool { return o.world.writers > 1 && o
 // stays dirty.
 func (o *oracle) mayKeepAttempt() bool { return o.world.writers > 1 && o.lossy }
 
+// mayRepeatPurgedDelete reports whether the known weakness of two forwarders without leader election is possible:
+// one of them purges a delete after the retention period, before the other one has read it. The other one
+// then publishes the delete again. See ledger.Term.Conflict.
+func (o *oracle) mayRepeatPurgedDelete(isOnBus bool) bool { return o.world.writers > 1 && !isOnBus }
+
+// mayRepairUnseenDelete reports whether the known weakness of two forwarders without leader election is
+// possible: access to the namespace is denied, so the watch of one of them has ended, and the other one has
+// published a delete with a later last state. At the next refresh, the first one publishes the delete again.
+func (w *world) mayRepairUnseenDelete() bool {
+	return w.writers > 1 && slices.ContainsFunc(w.processes[:], func(p *process) bool { return p != nil && !p.spaces.isCovered })
+}
+
 // leavesForeign reports whether the known weakness of reconciliation is possible. An object left
 // the label selector, and a read finds that the object exists, so its last event stays on the bus.
 // If a foreign event of the object follows, such as a delete by another forwarder with another last
@@ -75,9 +87,9 @@ func mayRepeatID(last published) bool {
 // acknowledged. If the notification of an earlier deselection then arrives late, the forwarder
 // publishes the object once more in that earlier state, followed by its removal. See ledger.Decide.
 // After the bus lost events, the same can follow a delete by another forwarder.
-func (o *oracle) mayRepeatEarlierState(object int, e, last published, by *process) bool {
-	afterOther := last.Deleted && o.lossy && o.writer[object] != by
-	return o.unsure[object] && e.Live() && e.UID == last.UID && (last.Deselected || afterOther)
+func (o *oracle) mayRepeatEarlierState(e, last published, f *flight) bool {
+	afterOther := last.Deleted && o.lossy && o.writer[f.object] != f.term
+	return o.unsure[f.object] && e.Live() && e.UID == last.UID && afterOther
 }
 
 // missesEpoch reports whether the known weakness after a restore of etcd is possible. A forwarder
@@ -92,8 +104,8 @@ func (o *oracle) missesEpoch(e, last published) bool {
 // of another process shows an object that the watch never shows, because etcd was restored. Until the
 // forwarder detects the restore, it repairs the event like a forgery, without a delete of that object.
 // See section "How other events are repaired" in docs/delivery.md.
-func (o *oracle) repairsLateEvent(object int, e, last published, by *process) bool {
-	return o.restored && e.isRepair() && e.Epoch == last.Epoch && o.writer[object] != by
+func (o *oracle) repairsLateEvent(e, last published, f *flight) bool {
+	return o.restored && e.isRepair() && e.Epoch == last.Epoch && o.writer[f.object] != f.term
 }
 
 // followsLateEvent reports whether the known weakness after a restore of etcd is possible. The last event

@@ -241,6 +241,7 @@ func (p *process) SelectsNamespace(namespace string, l map[string]string) bool {
 // listSpaces returns the response to a list request for the namespace.
 func (w *world) listSpaces() *unstructured.UnstructuredList {
 	list := &unstructured.UnstructuredList{}
+	list.SetResourceVersion(versionText(w.cluster.version))
 	if s := w.cluster.space(); s.exists {
 		o := unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": namespace}}}
 		o.SetLabels(s.labels())

@@ -18,12 +18,12 @@ func (w *world) findOffers() {
 		}
 	}
 	for slot, p := range w.processes {
-		if p == nil && alive < w.writers {
+		if p == nil && alive < w.maxAlive() {
 			w.offer(startProcess, int8(slot), none, 1)
 		}
 	}
 	if alive == 0 {
-		variants := 24
+		variants := configurations
 		if w.spaces {
 			variants *= int(scopes)
 		}
@@ -88,12 +88,17 @@ func (w *world) offerProcess(slot int8, p *process) {
 		w.offer(proceed, slot, int(c.id), 1)
 		w.offer(fail, slot, int(c.id), 1)
 	}
-	if !p.loaded {
+	if w.elects {
+		w.offerElection(slot, p)
+	} else if !p.loaded {
 		return
 	}
 	w.offerSpaces(slot, p)
 	w.offerWatch(slot, p)
-	if p.coroutine(reconciler) == nil && (p.due || !p.now().Before(p.next)) {
+	if !p.loaded {
+		return
+	}
+	if p.coroutine(reconciler) == nil && (p.due || !p.now().Before(p.next) || p.mustReload()) {
 		w.offer(reconcileDue, slot, none, 1)
 	}
 	if p.coroutine(retention) == nil {
@@ -213,7 +218,7 @@ func (w *world) isQuiet() bool {
 		return false
 	}
 	for _, p := range w.processes {
-		if p != nil && (p.frozen || !p.loaded || len(p.coroutines) > 0 || p.due || p.behind()) {
+		if p != nil && (p.frozen || !p.loaded && !p.standsBy() || len(p.coroutines) > 0 || p.due || p.behind()) {
 			return false
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
@@ -37,10 +38,10 @@ type oracle struct {
 	restored   bool
 	lossy      bool // the bus has lost messages
 	events     [len(objectNames)][]published
-	forged     [len(objectNames)]*published // the last message, if it is from a foreign writer
-	forgeries  map[uint64]forgedMessage     // by position
-	writer     [len(objectNames)]*process   // the writer of the last event
-	unsure     [len(objectNames)]bool       // a response was lost, so the forwarder may repeat an event
+	forged     [len(objectNames)]*published   // the last message, if it is from a foreign writer
+	forgeries  map[uint64]forgedMessage       // by position
+	writer     [len(objectNames)]*ledger.Term // the term that published the last event
+	unsure     [len(objectNames)]bool         // a response was lost, so the forwarder may repeat an event
 
 	// unknown marks the objects whose last event the running forwarders may not know: the bus lost
 	// the last event, or stored an event of a killed forwarder, an ended session or a foreign writer.
@@ -174,16 +175,15 @@ func (o *oracle) purged(object int, upTo uint64) {
 	}
 }
 
-// stored checks an event of a forwarder that the bus has stored. follows is the event that the
-// forwarder considered the last one.
-func (o *oracle) stored(object int, m *stream.Message, follows event.Acked, by *process, late bool) {
-	w := o.world
+// stored checks an event of a forwarder that the bus has stored.
+func (o *oracle) stored(m *stream.Message, f *flight) {
+	w, object, follows, by := o.world, f.object, f.follows, f.of
 	e, previous, err := eventIn(m)
 	if err != nil {
 		w.violate(ruleState, "the event at %d: %v", m.Sequence, err)
 		return
 	}
-	e.late = late
+	e.late = f.sender == nil
 	if w.foreign {
 		e.answers = o.forged[object] != nil
 		o.storedBesideForger(object, e)
@@ -209,7 +209,7 @@ func (o *oracle) stored(object int, m *stream.Message, follows event.Acked, by *
 		}
 	}
 	if e.Live() {
-		o.checkState(object, e, last, by)
+		o.checkState(object, e, last, f)
 	} else {
 		o.checkRemoval(object, e, last, ok)
 	}
@@ -221,7 +221,7 @@ func (o *oracle) stored(object int, m *stream.Message, follows event.Acked, by *
 	// forwarder detects a restore, its watch is behind every event of the former history, and a delete
 	// after a late event has no version either.
 	unknown = unknown || e.Deleted && e.version == 0 && (e.isRepair() || o.followsLateEvent(last)) || e.isRepair() && o.restored && e.Epoch == last.Epoch
-	unknown = unknown || o.mayRepeatEarlierState(object, e, last, by) || o.missesEpoch(e, last) || o.followsReusedPosition(follows, last)
+	unknown = unknown || o.mayRepeatEarlierState(e, last, f) || o.missesEpoch(e, last) || o.followsReusedPosition(follows, last)
 	unknown = unknown || o.mayDisagreeAboutEpochs() && by.epoch < last.Epoch
 	if ok && !unknown && (e.Epoch < last.Epoch || e.Epoch == last.Epoch && e.version < last.version) {
 		w.violate(ruleOrder, "%s: version %d.%d at %d is after %d.%d at %d", objectNames[object], e.Epoch, e.version, e.Position, last.Epoch, last.version, last.Position)
@@ -237,13 +237,13 @@ func (o *oracle) isState(e published) bool {
 }
 
 // checkState checks an event that shows an object.
-func (o *oracle) checkState(object int, e, last published, by *process) {
+func (o *oracle) checkState(object int, e, last published, f *flight) {
 	w, name := o.world, objectNames[object]
 	if !o.isState(e) {
 		w.violate(ruleState, "%s at %d has no state of the cluster: uid %s version %d", name, e.Position, e.UID, e.version)
 	}
 	switch {
-	case last.Live() && last.UID != e.UID && !o.repairsLateEvent(object, e, last, by):
+	case last.Live() && last.UID != e.UID && !o.repairsLateEvent(e, last, f):
 		w.violate(ruleRecreate, "%s: uid %s at %d follows uid %s at %d", name, e.UID, e.Position, last.UID, last.Position)
 	case !o.lossy && !e.isRepair() && last.Live() != (e.kind == "updated"):
 		w.violate(ruleType, "%s: %s at %d follows %s at %d", name, e.kind, e.Position, last.kind, last.Position)
@@ -258,7 +258,7 @@ func (o *oracle) checkRemoval(object int, e, last published, ok bool) {
 	// A forwarder treats a late delete by a killed forwarder as foreign if the delete has another
 	// last state. Then it repeats the delete.
 	repeated := e.isRepair() && ok && last.UID == e.UID
-	if !o.lossy && !repeated && (!ok || !last.Live() || last.UID != e.UID) {
+	if !o.lossy && !repeated && !o.mayRepeatPurgedDelete(ok) && (!ok || !last.Live() || last.UID != e.UID) {
 		w.violate(ruleType, "%s: %s of uid %s at %d follows %s of uid %s at %d", name, e.kind, e.UID, e.Position, last.kind, last.UID, last.Position)
 	}
 	o.checkEnd(object, e, last, ok)

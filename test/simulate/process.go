@@ -37,8 +37,26 @@ type config struct {
 	change            bool // events include the previous state
 }
 
+// configurations is the number of configurations without a scope.
+const configurations = 24
+
+// configOf returns a configuration by its number, which is less than configurations, or, if the scope can
+// change, less than configurations times scopes.
+func configOf(number int) config {
+	c := config{selection: selection(number % 3), publishDeselected: number/6%2 == 1, change: number/12%2 == 1, scope: scope(number / configurations)}
+	c.project = number/3%2 == 1
+	return c
+}
+
+// number is the inverse of configOf.
+func (c config) number() int {
+	bit := map[bool]int{true: 1}
+	return int(c.selection) + 3*bit[c.project] + 6*bit[c.publishDeselected] + 12*bit[c.change] + configurations*int(c.scope)
+}
+
 const (
 	refreshPeriod   = 10 * time.Minute
+	unseenLimit     = 3 * time.Minute // see internal/forward
 	deleteRetention = 24 * time.Hour
 
 	resolvedInterval = 5 * time.Second
@@ -73,12 +91,18 @@ type process struct {
 	connections int    // number of broken connections to the bus
 	losses      uint64 // see [publish.Bus]
 
+	// With leader election
+	leads      bool      // the process has a term
+	superseded bool      // another process has become the leader since
+	joined     bool      // keys can be enqueued; always true without leader election
+	reloadAt   time.Time // when the new leader loads the checkpoint again; zero for never
+
 	session *session // nil on NATS, and while the process isn't the writer
 	wrote   bool     // the process has had a session
 	gone    bool     // another forwarder took over, so the process ends
 
 	// When the last event of an object was sent, the handler had reported every change up to the version
-	// in reported. "" means none.
+	// in reported. "" means none, or that the forwarder no longer waits for the handler.
 	reported [len(objectNames)]string
 
 	loaded     bool
@@ -106,6 +130,14 @@ func (w *world) start(slot int8) {
 	if w.isKafka() {
 		p.client = kafka{p}
 	}
+	if !w.elects {
+		p.joined = true
+		p.beginTerm()
+	}
+}
+
+// beginTerm creates the parts of a term, and loads the checkpoint.
+func (p *process) beginTerm() {
 	log := slog.New(slog.DiscardHandler)
 	p.acked = p.ledger.NewTerm()
 	p.checkpoint = checkpoint.NewAt(p.acked, p.now)
@@ -159,8 +191,13 @@ func (p *process) load() {
 	}
 	p.world.oracle.started()
 	p.raiseEpochs()
-	p.epoch, p.loaded = p.raised, true
+	p.loaded = true
 	p.next = p.now().Add(refreshPeriod)
+	if p.leads {
+		p.startLeading()
+	} else {
+		p.epoch = p.raised
+	}
 	p.world.tell("  forwarder %d has loaded %d entries, epoch %d", p.slot+1, p.acked.Len(), p.epoch)
 }
 
@@ -171,22 +208,32 @@ func (p *process) raiseEpochs() {
 }
 
 func (p *process) kill() {
-	for len(p.coroutines) > 0 {
-		p.coroutines[0].stop()
-		p.end(p.coroutines[0])
-	}
+	p.stopCoroutines()
 	p.world.processes[p.slot] = nil
 	p.session = nil
 	p.world.abandon(p)
 }
 
+func (p *process) stopCoroutines() {
+	for len(p.coroutines) > 0 {
+		p.coroutines[0].stop()
+		p.end(p.coroutines[0])
+	}
+}
+
 // wake continues a frozen process.
 func (p *process) wake() {
 	p.frozen = false
+	if p.superseded {
+		p.endTerm()
+	}
 }
 
 // enqueue adds a key to the queue. A worker can take the key at once, even during a backoff.
 func (p *process) enqueue(k event.Key) {
+	if !p.joined {
+		return
+	}
 	q := &p.keys[objectOf(k)]
 	q.waiting, q.since = true, time.Time{}
 }
@@ -235,6 +282,9 @@ func (p *process) reload() {
 }
 
 func (p *process) compareResource() {
+	if p.reconciler == nil {
+		return // without a term, nothing compares
+	}
 	p.reconciler.CompareResource(resource.GroupResource())
 	p.due = true
 }
@@ -242,6 +292,10 @@ func (p *process) compareResource() {
 // reconcile starts one run of the reconciler.
 func (p *process) reconcile() {
 	p.due = false
+	if p.mustReload() {
+		p.reloadAt = time.Time{}
+		p.reconciler.Refresh()
+	}
 	p.spawn(reconciler, func() { p.next = p.reconciler.Once(context.Background(), p.now) })
 }
 

@@ -39,7 +39,7 @@ func (w *world) settle() {
 	}
 	stores, mayRemove := w.stores, w.mayRemoveForeign()
 	w.goOn(w.now.Add(restTime), func() bool { return false })
-	if w.wrong == nil && w.stores != stores && !mayRemove && !w.oracle.mayDisagreeAboutEpochs() {
+	if w.wrong == nil && w.stores != stores && !mayRemove && !w.oracle.mayDisagreeAboutEpochs() && !w.mayRepairUnseenDelete() {
 		w.violate(ruleRest, "%d events", w.stores-stores)
 	}
 	if text := w.difference(); w.wrong == nil && text != "" {
@@ -47,7 +47,7 @@ func (w *world) settle() {
 	}
 	for _, p := range w.processes {
 		for object := range w.objects {
-			if k := keyOf(object); p != nil && w.wrong == nil && p.ledger.IsDirty(k) && !w.mayStayDirty(p, k) {
+			if k := keyOf(object); p != nil && p.loaded && w.wrong == nil && p.ledger.IsDirty(k) && !w.mayStayDirty(p, k) {
 				w.violate(ruleRest, "%s stays dirty in forwarder %d", k.Name, p.slot+1)
 			}
 		}
@@ -58,7 +58,7 @@ func (w *world) settle() {
 // that event as foreign.
 func (w *world) isForeign(object int) bool {
 	return slices.ContainsFunc(w.processes[:], func(p *process) bool {
-		return p != nil && w.oracle.writer[object] != p && p.acked.Get(keyOf(object)).Foreign
+		return p != nil && p.loaded && w.oracle.writer[object] != p.acked && p.acked.Get(keyOf(object)).Foreign
 	})
 }
 
@@ -184,7 +184,7 @@ func (w *world) endFaults() {
 		}
 	}
 	w.cluster.role = w.cluster.space().exists
-	if first, second := w.processes[0], w.processes[1]; w.isKafka() && first != nil && second != nil {
+	if first, second := w.processes[0], w.processes[1]; w.isKafka() && !w.elects && first != nil && second != nil {
 		second.kill() // two writers would take over from each other forever
 	}
 	if w.processes[0] == nil && w.processes[1] == nil {

@@ -18,11 +18,10 @@ type world struct {
 	sink    Sink
 	rng     *rand.Rand
 	weights [kinds]int
-	objects int  // number of names that the history uses
-	writers int  // number of forwarders that write at once
-	foreign bool // a foreign writer also publishes
-	spaces  bool // the namespace and its Role change, and a configuration can select namespaces
-	config  config
+	setup
+	config config
+
+	variation variation // of a story, empty for none
 
 	now       time.Time
 	cluster   cluster
@@ -82,22 +81,62 @@ const (
 
 func newRNG(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x6b756265)) }
 
-// newWorld creates the world for a path.
-func newWorld(sink Sink, path Path) *world {
-	w := &world{sink: sink, path: path, rng: newRNG(path[0].Seed), now: time.Unix(1_700_000_000, 0), rendered: map[rendering]*event.Object{}}
-	w.oracle.init(w)
-	w.objects = []int{1, 1, 2, len(objectNames)}[w.rng.IntN(4)]
-	w.writers = []int{1, 1, 2}[w.rng.IntN(3)]
-	w.foreign = w.writers == 1 && w.rng.IntN(4) == 0
-	w.plain = w.writers == 1 && !w.foreign
-	w.spaces = w.rng.IntN(3) == 0
-	w.cluster.spaces, w.cluster.role = []spaceChange{{after: space{exists: true, label: true}}}, true
-	w.bus.perSubject = []int{1, 2, 8}[w.rng.IntN(3)]
-	w.config = w.anyConfig()
-	w.drawWeights()
-	if w.isKafka() {
-		w.useKafka()
+// setup is what a history starts with.
+type setup struct {
+	objects       int  // number of names that the history uses
+	writers       int  // number of forwarders that write at once
+	foreign       bool // a foreign writer also publishes
+	elects        bool // one forwarder at a time leads, and another one can stand by
+	spaces        bool // the namespace and its Role change, and a configuration can select namespaces
+	perSubject    int  // maximum number of messages per subject, on NATS
+	configuration int  // of the first forwarder, see configOf
+
+	// On Kafka
+	tombstones             bool // a tombstone follows each delete, and the event topic is compacted
+	partitions, checkpoint int  // number of partitions of the event topic and of the checkpoint topic
+}
+
+// anySetup chooses a setup.
+func anySetup(sink Sink, rng *rand.Rand) setup {
+	s := setup{objects: []int{1, 1, 2, len(objectNames)}[rng.IntN(4)], writers: []int{1, 1, 2}[rng.IntN(3)]}
+	s.foreign = sink == NATS && s.writers == 1 && rng.IntN(4) == 0 // the tests of package takeover cover foreign records
+	s.elects = s.writers == 1 && rng.IntN(3) == 0
+	s.spaces = rng.IntN(3) == 0
+	s.perSubject = []int{1, 2, 8}[rng.IntN(3)]
+	c := config{selection: selection([]int{0, 0, 1, 2}[rng.IntN(4)])}
+	c.project, c.change, c.publishDeselected = rng.IntN(3) == 0, rng.IntN(3) == 0, rng.IntN(2) == 0
+	if s.spaces {
+		c.scope = scope(rng.IntN(int(scopes)))
 	}
+	s.configuration = c.number()
+	s.tombstones, s.partitions, s.checkpoint = rng.IntN(2) == 0, 1+rng.IntN(2), 1+rng.IntN(2)
+	return s
+}
+
+// newWorld creates the world for a path. One of eight histories follows a story.
+func newWorld(sink Sink, path Path) *world {
+	rng := newRNG(path[0].Seed)
+	if stories := storiesOn(sink); len(stories) > 0 && rng.IntN(8) == 0 {
+		s := stories[rng.IntN(len(stories))]
+		return s.setup.world(sink, path, rng, s.variation(rng))
+	}
+	return anySetup(sink, rng).world(sink, path, rng, variation{})
+}
+
+// world creates a world.
+func (s setup) world(sink Sink, path Path, rng *rand.Rand, v variation) *world {
+	w := &world{sink: sink, path: path, setup: s, rng: rng, variation: v, now: time.Unix(1_700_000_000, 0), rendered: map[rendering]*event.Object{}}
+	w.oracle.init(w)
+	w.config = configOf(s.configuration)
+	w.plain = s.writers == 1 && !s.foreign && !s.elects
+	w.cluster.spaces, w.cluster.role = []spaceChange{{after: space{exists: true, label: true}}}, true
+	w.bus.perSubject = s.perSubject
+	if w.isKafka() {
+		w.brokers.tombstones = s.tombstones
+		w.brokers.events = newLogs[logged](s.partitions)
+		w.brokers.checkpoint = newLogs[takeover.Write](s.checkpoint)
+	}
+	w.drawWeights()
 	w.start(0)
 	return w
 }
@@ -126,29 +165,9 @@ func (w *world) drawWeights() {
 	for _, k := range []kind{show, showSpace, index, notify, store, answer, work, proceed, reconcileDue, timeOut} {
 		w.weights[k] *= []int{1, 2, 4}[w.rng.IntN(3)]
 	}
-}
-
-// useKafka replaces NATS JetStream with Kafka.
-func (w *world) useKafka() {
-	if w.foreign { // the tests of package takeover cover foreign records
-		w.foreign, w.plain = false, true
+	for _, a := range w.variation.actions {
+		w.weights[a.kind] = max(w.weights[a.kind], 1)
 	}
-	w.brokers.tombstones = w.rng.IntN(2) == 0
-	for range 1 + w.rng.IntN(2) {
-		w.brokers.events = append(w.brokers.events, &topicLog[logged]{})
-	}
-	for range 1 + w.rng.IntN(2) {
-		w.brokers.checkpoint = append(w.brokers.checkpoint, &topicLog[takeover.Write]{})
-	}
-}
-
-func (w *world) anyConfig() config {
-	c := config{selection: selection([]int{0, 0, 1, 2}[w.rng.IntN(4)])}
-	c.project, c.change, c.publishDeselected = w.rng.IntN(3) == 0, w.rng.IntN(3) == 0, w.rng.IntN(2) == 0
-	if w.spaces {
-		c.scope = scope(w.rng.IntN(int(scopes)))
-	}
-	return c
 }
 
 // rendering contains everything that determines how an informer caches a state.
@@ -180,7 +199,7 @@ func (w *world) run(steps int) {
 			w.branch(later[0].Seed)
 			later = later[1:]
 		}
-		if !w.step() || w.wrong != nil {
+		if w.variation.isOver() || !w.step() || w.wrong != nil {
 			break
 		}
 		if w.reached != nil {
@@ -196,9 +215,13 @@ func (w *world) branch(seed uint64) {
 	w.drawWeights()
 }
 
-// step chooses and performs one of the possible actions.
+// step performs the next action of the story, or chooses one of the possible actions.
 func (w *world) step() bool {
 	w.findOffers()
+	if a, ok := w.nextOfStory(); ok {
+		w.do(a)
+		return true
+	}
 	total := 0
 	for _, o := range w.offers {
 		total += w.weights[o.kind]

@@ -54,7 +54,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if result.Failed == nil {
 		return 0
 	}
-	fmt.Fprintf(stdout, "seed %s fails, after %d histories: %v\n", result.Failed.Path, result.After, result.Failed.Wrong)
+	follows := ""
+	if result.Failed.Story != "" {
+		follows = fmt.Sprintf(" (it follows the story %s)", result.Failed.Story)
+	}
+	fmt.Fprintf(stdout, "seed %s fails, after %d histories%s: %v\n", result.Failed.Path, result.After, follows, result.Failed.Wrong)
 	if *story {
 		fmt.Fprintln(stdout, strings.Join(simulate.Shrink(*result.Failed), "\n"))
 	}
