@@ -380,6 +380,21 @@ func TestSyncRepeatsAnUnansweredCreate(t *testing.T) {
 	}
 }
 
+// TestSyncForgetsTombstonesOfOtherObjects verifies that the tombstone of a UID that the bus doesn't show doesn't keep
+// the key dirty if the bus shows an object that no informer shows. The informers never report such an object if it is
+// not selected (found by the simulator).
+func TestSyncForgetsTombstonesOfOtherObjects(t *testing.T) {
+	b := &bench{view: view(nil), acked: live("A", "10")}
+	f := b.forwarder()
+	b.ledger.AddTombstone(key, tombstone("B", "12"))
+	if _, err := syncOnce(t, f); err != nil || len(b.sent) > 0 {
+		t.Fatalf("%v, %d publishes", err, len(b.sent))
+	}
+	if b.ledger.IsDirty(key) {
+		t.Error("the key is dirty")
+	}
+}
+
 // TestSyncAfterAnUnansweredRemoval verifies that an object that leaves the selection and returns is
 // published again after an unacknowledged removal. The removal may have reached the bus late, so the
 // last acknowledged state must not count as the state on the bus.
