@@ -384,7 +384,7 @@ func TestSyncRepeatsAnUnansweredCreate(t *testing.T) {
 // the key dirty if the bus shows an object that no informer shows. The informers never report such an object if it is
 // not selected (found by the simulator).
 func TestSyncForgetsTombstonesOfOtherObjects(t *testing.T) {
-	b := &bench{view: view(nil), acked: live("A", "10")}
+	b := &bench{view: view(nil, tombstone("B", "12")), acked: live("A", "10")}
 	f := b.forwarder()
 	b.ledger.AddTombstone(key, tombstone("B", "12"))
 	if _, err := syncOnce(t, f); err != nil || len(b.sent) > 0 {
@@ -392,6 +392,9 @@ func TestSyncForgetsTombstonesOfOtherObjects(t *testing.T) {
 	}
 	if b.ledger.IsDirty(key) {
 		t.Error("the key is dirty")
+	}
+	if len(b.unreported) != 1 || len(b.rechecked) != 1 {
+		t.Errorf("points were discarded %d times, and %d comparisons requested, want 1 and 1", len(b.unreported), len(b.rechecked))
 	}
 }
 
