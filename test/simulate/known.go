@@ -82,16 +82,6 @@ func mayRepeatID(last published) bool {
 	return last.Deleted && last.uid() >= forgedUIDs
 }
 
-// mayRepeatEarlierState reports whether the known weakness of selections by label or content is
-// possible. An object left the selection and returned, more than once, and its last create wasn't
-// acknowledged. If the notification of an earlier deselection then arrives late, the forwarder
-// publishes the object once more in that earlier state, followed by its removal. See ledger.Decide.
-// After the bus lost events, the same can follow a delete by another forwarder.
-func (o *oracle) mayRepeatEarlierState(e, last published, f *flight) bool {
-	afterOther := last.Deleted && o.lossy && o.writer[f.object] != f.term
-	return o.unsure[f.object] && e.Live() && e.UID == last.UID && afterOther
-}
-
 // missesEpoch reports whether the known weakness after a restore of etcd is possible. A forwarder
 // detects the restore and is killed, and its only event in the new epoch is stored after the next
 // forwarder has loaded the checkpoint. That forwarder repairs the event in the epoch before, because

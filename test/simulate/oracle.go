@@ -221,7 +221,7 @@ func (o *oracle) stored(m *stream.Message, f *flight) {
 	// forwarder detects a restore, its watch is behind every event of the former history, and a delete
 	// after a late event has no version either.
 	unknown = unknown || e.Deleted && e.version == 0 && (e.isRepair() || o.followsLateEvent(last)) || e.isRepair() && o.restored && e.Epoch == last.Epoch
-	unknown = unknown || o.mayRepeatEarlierState(e, last, f) || o.missesEpoch(e, last) || o.followsReusedPosition(follows, last)
+	unknown = unknown || o.missesEpoch(e, last) || o.followsReusedPosition(follows, last)
 	unknown = unknown || o.mayDisagreeAboutEpochs() && by.epoch < last.Epoch
 	if ok && !unknown && (e.Epoch < last.Epoch || e.Epoch == last.Epoch && e.version < last.version) {
 		w.violate(ruleOrder, "%s: version %d.%d at %d is after %d.%d at %d", objectNames[object], e.Epoch, e.version, e.Position, last.Epoch, last.version, last.Position)
