@@ -115,7 +115,7 @@ func replayOf(sink Sink, path Path, trace []action, settles bool, story *[]strin
 	for k := range w.weights { // each branch had its own
 		w.weights[k] = 1
 	}
-	w.tell("%s", w.setup.text(sink))
+	w.tell("%s", w.text(sink))
 	w.replay(trace, settles)
 	w.close()
 	return w
