@@ -278,20 +278,20 @@ func TestSyncAfterAConflictDecidesAgain(t *testing.T) {
 	}
 }
 
-// TestConflictWithAForgottenObject verifies that no consistency point precedes a comparison if a conflict shows
-// an object that the informers have forgotten. An earlier version published a point while the bus showed an
-// object that no longer existed (found by the simulator).
+// TestConflictWithAForgottenObject verifies that a publish conflict discards the pending consistency points if
+// the bus has an object that the informers don't show. An earlier version published a point while the bus had
+// an object that no longer existed (found by the simulator).
 func TestConflictWithAForgottenObject(t *testing.T) {
 	for name, c := range map[string]struct {
 		bus   event.Acked
 		shown string // the UID that the informers show
 		want  int
 	}{
-		"it is forgotten":     {event.Acked{UID: "A", ResourceVersion: "3", Position: 1}, "B", 1},
-		"nothing is shown":    {event.Acked{UID: "A", ResourceVersion: "3", Position: 1}, "", 1},
-		"it is shown":         {event.Acked{UID: "B", ResourceVersion: "3", Position: 1}, "B", 0},
-		"the bus shows none":  {event.Acked{UID: "A", ResourceVersion: "3", Position: 1, Deleted: true}, "B", 0},
-		"the bus has nothing": {event.Acked{}, "B", 0},
+		"the informers show another object": {event.Acked{UID: "A", ResourceVersion: "3", Position: 1}, "B", 1},
+		"the informers show no object":      {event.Acked{UID: "A", ResourceVersion: "3", Position: 1}, "", 1},
+		"the informers show the object":     {event.Acked{UID: "B", ResourceVersion: "3", Position: 1}, "B", 0},
+		"the bus has a delete":              {event.Acked{UID: "A", ResourceVersion: "3", Position: 1, Deleted: true}, "B", 0},
+		"the bus has no event":              {event.Acked{}, "B", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &bench{view: view(object("B", "10")), shows: c.shown, answer: []answer{{err: &publish.ConflictError{Bus: c.bus}}}}
@@ -299,7 +299,7 @@ func TestConflictWithAForgottenObject(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(b.unreported) != c.want || len(b.rechecked) != 1 {
-				t.Errorf("%d points were discarded and %d comparisons requested, want %d and 1", len(b.unreported), len(b.rechecked), c.want)
+				t.Errorf("points were discarded %d times and %d comparisons requested, want %d and 1", len(b.unreported), len(b.rechecked), c.want)
 			}
 		})
 	}
@@ -380,9 +380,9 @@ func TestSyncRepeatsAnUnansweredCreate(t *testing.T) {
 	}
 }
 
-// TestSyncForgetsTombstonesOfOtherObjects verifies that the tombstone of a UID that the bus doesn't show doesn't keep
-// the key dirty if the bus shows an object that no informer shows. The informers never report such an object if it is
-// not selected (found by the simulator).
+// TestSyncForgetsTombstonesOfOtherObjects verifies that Sync drops the tombstone of an object if the bus has another
+// object of the key, and no informer shows that one. An earlier version kept the tombstone. If the object on the bus
+// wasn't selected, the informers never reported it, and the key stayed dirty (found by the simulator).
 func TestSyncForgetsTombstonesOfOtherObjects(t *testing.T) {
 	b := &bench{view: view(nil, tombstone("B", "12")), acked: live("A", "10")}
 	f := b.forwarder()

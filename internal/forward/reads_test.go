@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// inferred is a tombstone without an object, so only the bus has the last state.
-// inferred is the tombstone of a consistent read that found no object.
+// inferred is the tombstone of a consistent read that found no object. It has no last state, so only the
+// bus has one.
 var inferred = event.Tombstone{UID: "A", Confirmed: true, Contradicts: live("A", "10").Position, Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}
 
 // blockedHistory blocks each read until it receives from let or its context ends.

@@ -23,8 +23,9 @@ func (f *Forwarder) unreported(key event.Key) {
 	f.Recheck(key)
 }
 
-// compareFound requests a comparison after the bus was found to have another event than expected. If
-// the informers don't show the object of that event, they may have forgotten it.
+// compareFound requests a comparison after a publish conflict. bus is the event that the bus has. If the
+// informers don't show its object, they may have forgotten the object's delete, so compareFound also
+// discards the pending consistency points.
 func (f *Forwarder) compareFound(key event.Key, bus event.Acked) {
 	if bus.Live() && f.Informers.Shown(key).UID != bus.UID {
 		f.unreported(key)

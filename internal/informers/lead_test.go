@@ -67,15 +67,15 @@ func TestNothingIsHandedOutAtRest(t *testing.T) {
 	})
 }
 
-// TestObjectThatReturnsAtRest verifies that a standby forgets the delete of an object that a new informer lists
-// again. An earlier version kept it, so the key stayed dirty after the standby had become the leader, and its
-// resource got no consistency points (found by the simulator).
+// TestObjectThatReturnsAtRest verifies that a standby drops the tombstone of an object when a new informer lists
+// the object again. An earlier version kept the tombstone. After the standby had become the leader, the key stayed
+// dirty, and its resource got no consistency points (found by the simulator).
 func TestObjectThatReturnsAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStandby(t)
 		s.list(object("A", "1"))
 		s.delete(object("A", "2")) // it left the label selector
-		s.list(object("A", "3"))   // of another informer
+		s.list(object("A", "3"))   // by another informer
 		s.lead()
 		s.Settle(testKey, live("A", "3"))
 		if s.ledger.IsDirty(testKey) {

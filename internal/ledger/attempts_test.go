@@ -293,8 +293,8 @@ func TestLossIsFoundBeforeATimeout(t *testing.T) {
 }
 
 // TestLaterEventBeforeATimeout verifies that the ledger forgets a publish that times out after a load has found
-// a later event. The bus refuses the publish. An earlier version remembered it, so a tombstone of its object could
-// publish an earlier state (found by the simulator).
+// a later event, because the bus refuses that publish. An earlier version remembered it. With a tombstone of the
+// object, the forwarder could then publish an earlier state (found by the simulator).
 func TestLaterEventBeforeATimeout(t *testing.T) {
 	d, known, removed := newLedger(), at(live("A", "10"), 1), at(deleted("A", "10"), 2)
 	load(d.term, map[event.Key]event.Acked{testKey: known}, func() {})

@@ -126,8 +126,8 @@ func isTruncated(v event.View, shown event.Stored) bool {
 	return err == nil && same
 }
 
-// hasClaimedContent reports whether the data of an event has the digest that its attributes state. A text
-// digest can only be checked if the live state has it too.
+// hasClaimedContent reports whether the data of an event matches the digest in its attributes. A text
+// digest can be verified only if the live state has the same digest. Otherwise the result is false.
 func hasClaimedContent(shown event.Stored, live *event.Object) bool {
 	claimed, o := shown.Acked.Digest, shown.Object
 	if claimed.Projected() && o != nil && !o.Body.None() {

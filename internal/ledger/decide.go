@@ -80,7 +80,7 @@ func Decide(v event.View) (*event.Change, Reason) {
 		}
 	}
 	if t, gone := v.Tombstone(attempted); gone && t.Object != nil && !acked.Live() {
-		if v.Unanswered != nil && precedes(t.Object, v, acked) { // the tombstone is older than the attempt
+		if v.Unanswered != nil && precedes(t.Object, v, acked) { // the tombstone is older than the last known event
 			again := *v.Unanswered
 			return &again, ReasonUncertain
 		}
@@ -147,10 +147,10 @@ func isDenied(v event.View, acked event.Acked) bool {
 	return acked.Deleted && isSame || acked.IsUnversioned(string(v.Live.UID))
 }
 
-// isOutdated reports whether the object of a tombstone may have left the selection and returned before
-// the state on the bus. It may have if the informers have not reached that state yet. If the informers
-// have no version, because they have ended or have not listed yet, the tombstone needs one that is not
-// earlier than the state on the bus.
+// isOutdated reports whether a tombstone may precede the state on the bus: its object may have left the
+// selection and returned before that state. Within an epoch, it may until the informers reach the version
+// on the bus. If the informers have no version, because they have ended or have not listed yet, the
+// version of the tombstone's last state decides. Without a last state, the result is then true.
 func isOutdated(v event.View, t event.Tombstone, acked event.Acked) bool {
 	version := v.Version
 	if version == "" && t.Object != nil {
@@ -159,7 +159,7 @@ func isOutdated(v event.View, t event.Tombstone, acked event.Acked) bool {
 	return v.Epoch == acked.Epoch && (version == "" || revision.IsEarlier(version, acked.ResourceVersion))
 }
 
-// precedes reports whether a state in the informers is earlier than the last known event.
+// precedes reports whether a state from the informers is earlier than the last known event.
 func precedes(o *event.Object, v event.View, acked event.Acked) bool {
 	return v.Epoch == acked.Epoch && revision.IsEarlier(o.ResourceVersion, acked.ResourceVersion)
 }

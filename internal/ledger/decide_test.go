@@ -116,13 +116,13 @@ func TestDecide(t *testing.T) {
 			attempted: "A",
 			want:      want{ReasonUncertain, event.Created, "A", "12", ""},
 		},
-		"gone again, the tombstone is of an earlier time: create published once more": {
+		"gone again, the tombstone is older than the bus: create published once more": {
 			view:      event.View{Unanswered: &event.Change{Type: event.Created, Object: object("A", "12")}, Tombstones: []event.Tombstone{unselected("A", "9")}},
 			acked:     deselected("A", "11"),
 			attempted: "A",
 			want:      want{ReasonUncertain, event.Created, "A", "12", ""},
 		},
-		"gone again, the tombstone is of an earlier epoch of the bus: the last state": {
+		"gone again, the bus is in an earlier epoch: the last state": {
 			view:      event.View{Unanswered: &event.Change{Type: event.Created, Object: object("A", "12")}, Tombstones: []event.Tombstone{unselected("A", "9")}, Epoch: 1},
 			acked:     deselected("A", "11"),
 			attempted: "A",

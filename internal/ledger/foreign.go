@@ -49,7 +49,7 @@ func DecideForeign(k event.Key, v event.View, acked event.Acked, shown event.Sto
 	switch {
 	case ours && !(isPresent(v, a) && a.Digest == live.Digest): // the object has changed since, or is gone
 		if !hasClaimedContent(shown, live) {
-			a.Digest = event.Digest{} // maybe forged, so every later state is published
+			a.Digest = event.Digest{} // possibly forged, so the next state is published even if it has this digest
 		}
 		return &a, nil, ReasonForeign
 	case isState(v, shown):

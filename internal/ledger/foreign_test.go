@@ -20,9 +20,9 @@ func shown(a event.Acked, o *event.Object) event.Stored {
 	return event.Stored{Acked: at(a, foreignAt), Object: o}
 }
 
-// TestAttemptWithUnconfirmedData verifies that an event with the attributes of an attempt is adopted with its digest
-// only if the data has that digest. Otherwise the forwarder would skip a later state with that digest, and forged
-// data would stay on the bus (found by the simulator).
+// TestAttemptWithUnconfirmedData verifies that an event with the attributes of an attempt keeps its digest only if
+// its data is known to have that digest. Otherwise the forwarder would skip a later state with the same digest, and
+// forged data would stay on the bus (found by the simulator).
 func TestAttemptWithUnconfirmedData(t *testing.T) {
 	projected, err := decode.DigestOf(event.JSON([]byte(`{"of":"A"}`)))
 	if err != nil || !projected.Projected() {
@@ -53,7 +53,7 @@ func TestAttemptWithUnconfirmedData(t *testing.T) {
 			a.Digest = c.digest
 			adopted, _, _ := DecideForeign(testKey, view(c.live), foreign(live("A", "4")), shown(a, c.shown), true)
 			if adopted == nil || adopted.ResourceVersion != "5" || (adopted.Digest == c.digest) != c.kept || !c.kept && !adopted.Digest.None() {
-				t.Errorf("adopted %+v, want its digest: %t", adopted, c.kept)
+				t.Errorf("adopted %+v, want the digest kept: %t", adopted, c.kept)
 			}
 		})
 	}

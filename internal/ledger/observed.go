@@ -172,9 +172,9 @@ func (l *Ledger) Abandon(matches func(event.Key) bool, shown map[event.Key]strin
 	})
 }
 
-// ForgetObject forgets the reports about an object that the informers show again without a report: the
-// last reported state, and the object's tombstone. The object is not selected, or this process is a
-// standby.
+// ForgetObject drops what the informers reported about an object: the last reported state, and the
+// object's tombstone. The informers call it when they show an object that they do not report, because the
+// object is not selected, or because this process is a standby.
 func (l *Ledger) ForgetObject(key event.Key, uid string) {
 	l.changeDirty(key, func(t *table, d *dirty) {
 		t.forget(d)

@@ -118,7 +118,7 @@ func (t *Term) Unanswered(key event.Key, acked, sent event.Acked, c *event.Chang
 	t.step(key, func(of *table, r *record) {
 		if sent != (event.Acked{}) {
 			r.setAttempts(r.others().attempts.with(sent, acked, c))
-			if is := r.acked(); isLoss(acked, is) || is.Position > acked.Position { // a load found another event meanwhile
+			if is := r.acked(); isLoss(acked, is) || is.Position > acked.Position { // a load found a loss or a later event
 				r.dropRefused()
 			}
 			if r.others().dirty == nil && r.others().attempts.hasChange() { // its informer ended while the event was in flight

@@ -83,8 +83,8 @@ func (p *pass) readNamespaces(ctx context.Context) (failed error) {
 	return failed
 }
 
-// isRemoved reports whether a namespace does not exist, and returns a version at which it did not. A
-// Role that granted access to its objects is then gone too.
+// isRemoved reports whether a namespace does not exist. If so, absentAt is a version at which it did not
+// exist. A Role that granted access to the objects of the namespace is then gone too.
 func (p *pass) isRemoved(ctx context.Context, namespace string) (absentAt string, is bool) {
 	if namespace == "" {
 		return "", false
@@ -96,7 +96,7 @@ func (p *pass) isRemoved(ctx context.Context, namespace string) (absentAt string
 // namespaceRead is the result of a read of a namespace.
 type namespaceRead struct {
 	namespaceState
-	absentAt string // a version at which the namespace did not exist; "" if it exists
+	absentAt string // a version at which the namespace did not exist; "" if it exists or the read failed
 	err      error
 }
 

@@ -204,9 +204,9 @@ func TestLearn(t *testing.T) {
 	}
 }
 
-// TestLearnDuringAnUpdate verifies that references that are resolved while the scope of their kind changes get
-// the new scope. Resolving so many references takes longer than the time after which a mutex is handed to a
-// waiting goroutine, so Learn runs as soon as the lock is free.
+// TestLearnDuringAnUpdate verifies that a reference gets the new scope if the scope of its kind changes during an
+// update. Resolving thousands of references takes longer than 1 ms. A goroutine that waits longer than that for a
+// sync.Mutex is the next one to get it, so Learn runs as soon as the lock is free.
 func TestLearnDuringAnUpdate(t *testing.T) {
 	thing := schema.GroupKind{Group: "example.com", Kind: "Thing"}
 	c := &cluster{objects: map[event.Key]*event.Object{}}
@@ -229,7 +229,7 @@ func TestLearnDuringAnUpdate(t *testing.T) {
 		both.Wait()
 		for _, got := range g.referred[k.GroupResource()][k] {
 			if (got.namespace != "") != namespaced {
-				t.Fatalf("after %d changes, namespaced is %t, and a target is %+v", n, namespaced, got)
+				t.Fatalf("round %d: namespaced is %t, but a target is %+v", n, namespaced, got)
 			}
 		}
 	}

@@ -51,8 +51,8 @@ func (g *Graph) apply(k event.Key, refs []event.Reference) (changed []event.Key)
 }
 
 // targets resolves the references of an object. It also returns targets of unknown kinds, because
-// such a kind may be defined later. The caller must hold the lock until it has recorded the targets, so
-// that Learn finds every target that was resolved with the earlier kinds.
+// such a kind may be defined later. The caller must hold mu until it has recorded the targets. Otherwise
+// Learn could miss targets that were resolved before it changed the kinds.
 func (g *Graph) targets(k event.Key, refs []event.Reference) []target {
 	var all []target
 	seen := make(map[target]struct{}, len(refs))
@@ -82,8 +82,8 @@ func (g *Graph) targets(k event.Key, refs []event.Reference) []target {
 	return all
 }
 
-// set records the references of an object, or nil if it has none. It returns the targets that have
-// become referred to and the targets that are no longer referred to.
+// set replaces the recorded references of an object. refs is nil if the object has none. set returns the
+// targets that gained their first reference and the targets that lost their last one.
 func (g *Graph) set(k event.Key, refs []event.Reference) (changed []target) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -249,8 +249,9 @@ func (r *Resolver) hasState(k event.Key) bool {
 	return reason == ledger.ReasonUnchanged || reason == ledger.ReasonGone
 }
 
-// isReported reports whether the informers have reported every change in a view. Otherwise the object may
-// have been deleted after the comparison, and its delete is not in the ledger yet.
+// isReported reports whether the informers have reported every change of a key up to the version of its
+// view. If they have not, the object may have been deleted after the comparison, and the ledger may not
+// have its tombstone yet.
 func (r *Resolver) isReported(k event.Key, v event.View) bool {
 	reported := r.Informers.Reported(k)
 	return reported == v.Version || revision.IsUpTo(v.Version, reported)

@@ -117,8 +117,8 @@ func TestPointAsksForAComparison(t *testing.T) {
 }
 
 // TestPointWaitsForTheHandler verifies that the resolver doesn't rely on a comparison while the handler is
-// behind the indexer. The comparison may have found the object in the indexer, and the ledger doesn't have its
-// delete yet.
+// behind the indexer. The object may have been deleted after the comparison found it in the indexer, and the ledger
+// doesn't have its tombstone yet.
 func TestPointWaitsForTheHandler(t *testing.T) {
 	for name, c := range map[string]struct {
 		indexed, reported string

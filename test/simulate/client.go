@@ -83,7 +83,7 @@ func (p *process) send(m *event.Message, s *session, done func(uint64, error)) {
 	p.world.tell("  forwarder %d sends %s after position %d", p.slot+1, describe(m), m.Expected)
 	p.reported[objectOf(m.Key)] = p.Reported(m.Key)
 	if is := p.ledger.Outlived(m.Key); is.Position > 0 && p.now().Sub(is.At) > unseenLimit {
-		p.reported[objectOf(m.Key)] = "" // it has waited for its watch long enough
+		p.reported[objectOf(m.Key)] = "" // the forwarder no longer waits for its watch
 	}
 	p.world.flights = append(p.world.flights, &flight{
 		sender: p, of: p, term: p.acked, session: s, object: objectOf(m.Key), m: m, follows: p.acked.Get(m.Key), headers: cloneHeader(msg.Header), data: bytes.Clone(msg.Data), wanted: m.Expected, done: done,

@@ -10,10 +10,10 @@
 //
 // known.go lists the known weaknesses of the forwarder that the oracle tolerates.
 //
-// One of eight histories follows a story: a history that failed before a fix, or because of a planted bug. It drops
-// some actions of the story and adds others. To save a failing history as a story, write the log of the command
-// in directory run to a file in directory stories. [Shrink] has removed the actions that the failure doesn't need.
-// Then remove the actions at which TestStories fails after the fix.
+// One of eight histories follows a story. A story is a shrunk history that failed before a fix, or because of a
+// planted bug. The history skips some actions of the story and adds others. To save a failing history as a story,
+// write the lines that the command in directory run prints after the failure to a file in directory stories. These
+// lines are the result of [Shrink]. After the fix, remove the actions that TestStories reports as no longer possible.
 //
 // A history is a sequence of steps. Each step performs one action (see [kind]). Core functions that
 // block, such as a read of the bus, run as coroutines. A coroutine stops at each request and at each

@@ -6,12 +6,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// This file models leader election, and how internal/relay and internal/informers begin and end terms. A
-// standby watches the cluster, and its ledger keeps the reports of the informers.
+// This file models leader election. internal/relay and internal/informers begin and end terms in the same
+// way. A standby watches the cluster, and its ledger keeps the reports of the informers.
 
 const (
 	leaseDuration = 15 * time.Second
-	remembered    = 2 * leaseDuration // how long a standby keeps a change
+	remembered    = 2 * leaseDuration // how long a standby keeps a report
 )
 
 // maxAlive is the maximum number of simultaneous forwarders.
@@ -25,7 +25,8 @@ func (w *world) maxAlive() int {
 // standsBy reports whether the process is a standby.
 func (p *process) standsBy() bool { return p.world.elects && !p.leads }
 
-// offerElection offers the actions of leader election. A lease expires only while its holder is frozen.
+// offerElection offers the actions of leader election. A standby can become the leader if no other process
+// leads, or if the leader is frozen, so that its lease expires.
 func (w *world) offerElection(slot int8, p *process) {
 	if p.leads {
 		w.offer(loseLease, slot, none, 1)
@@ -51,8 +52,8 @@ func (p *process) lead() {
 	p.beginTerm()
 }
 
-// startLeading is called when the leader has loaded the checkpoint. On NATS, a message of the previous leader
-// may still arrive, so the leader loads the checkpoint once more.
+// startLeading is called when a new leader has loaded the checkpoint. On NATS, messages of the previous leader
+// may still arrive, so the new leader loads the checkpoint again after leaseDuration.
 func (p *process) startLeading() {
 	if !p.world.isKafka() {
 		p.reloadAt = p.now().Add(leaseDuration)
@@ -61,7 +62,8 @@ func (p *process) startLeading() {
 	p.join()
 }
 
-// join enqueues all keys. If the informers must restart in another epoch, it does so after the restart.
+// join enqueues all keys once in each term. If the informers must first restart in another epoch, join does
+// nothing, and turnEpoch calls it again.
 func (p *process) join() {
 	if !p.leads || !p.loaded || p.joined || p.epochIsDue() {
 		return
@@ -81,7 +83,7 @@ func (p *process) join() {
 // mustReload reports whether a new leader has to load the checkpoint again.
 func (p *process) mustReload() bool { return !p.reloadAt.IsZero() && !p.now().Before(p.reloadAt) }
 
-// endTerm makes the process a standby. Its requests may still arrive at the bus.
+// endTerm makes the process a standby. Requests of the ended term may still arrive at the bus.
 func (p *process) endTerm() {
 	p.world.tell("  the term of forwarder %d ends", p.slot+1)
 	p.stopCoroutines()

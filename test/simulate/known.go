@@ -50,13 +50,13 @@ func (o *oracle) mayDisagreeAboutEpochs() bool { return o.world.writers > 1 && o
 func (o *oracle) mayKeepAttempt() bool { return o.world.writers > 1 && o.lossy }
 
 // mayRepeatPurgedDelete reports whether the known weakness of two forwarders without leader election is possible:
-// one of them purges a delete after the retention period, before the other one has read it. The other one
+// after the retention period, one of them purges a delete that the other one has not read. The other one
 // then publishes the delete again. See ledger.Term.Conflict.
 func (o *oracle) mayRepeatPurgedDelete(isOnBus bool) bool { return o.world.writers > 1 && !isOnBus }
 
 // mayRepairUnseenDelete reports whether the known weakness of two forwarders without leader election is
-// possible: access to the namespace is denied, so the watch of one of them has ended, and the other one has
-// published a delete with a later last state. At the next refresh, the first one publishes the delete again.
+// possible. Access to the namespace is denied, so the watch of one forwarder has ended. Then the other one
+// publishes a delete with a later last state. At its next refresh, the first one publishes the delete again.
 func (w *world) mayRepairUnseenDelete() bool {
 	return w.writers > 1 && slices.ContainsFunc(w.processes[:], func(p *process) bool { return p != nil && !p.spaces.isCovered })
 }
@@ -91,7 +91,7 @@ func (o *oracle) missesEpoch(e, last published) bool {
 }
 
 // repairsLateEvent reports whether the known weakness after a restore of etcd is possible. A late event
-// of another process shows an object that the watch never shows, because etcd was restored. Until the
+// of another term shows an object that the watch never shows, because etcd was restored. Until the
 // forwarder detects the restore, it repairs the event like a forgery, without a delete of that object.
 // See section "How other events are repaired" in docs/delivery.md.
 func (o *oracle) repairsLateEvent(e, last published, f *flight) bool {

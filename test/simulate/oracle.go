@@ -44,8 +44,8 @@ type oracle struct {
 	unsure     [len(objectNames)]bool         // a response was lost, so the forwarder may repeat an event
 
 	// unknown marks the objects whose last event the running forwarders may not know: the bus lost
-	// the last event, or stored an event of a killed forwarder, an ended session or a foreign writer.
-	// The oracle checks no consistency point against such an object until a running forwarder
+	// the last event, or stored an event of a killed forwarder, an ended session, an ended term, or a
+	// foreign writer. The oracle checks no consistency point against such an object until a running forwarder
 	// publishes another event of it.
 	unknown [len(objectNames)]bool
 }

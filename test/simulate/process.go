@@ -37,11 +37,11 @@ type config struct {
 	change            bool // events include the previous state
 }
 
-// configurations is the number of configurations without a scope.
+// configurations is the number of configurations that have the same scope.
 const configurations = 24
 
-// configOf returns a configuration by its number, which is less than configurations, or, if the scope can
-// change, less than configurations times scopes.
+// configOf returns the configuration with a number. Numbers are less than configurations if the scope can't
+// change, and less than configurations times scopes otherwise.
 func configOf(number int) config {
 	c := config{selection: selection(number % 3), publishDeselected: number/6%2 == 1, change: number/12%2 == 1, scope: scope(number / configurations)}
 	c.project = number/3%2 == 1
@@ -102,7 +102,7 @@ type process struct {
 	gone    bool     // another forwarder took over, so the process ends
 
 	// When the last event of an object was sent, the handler had reported every change up to the version
-	// in reported. "" means none, or that the forwarder no longer waits for the handler.
+	// in reported. "" means that it had reported none, or that the forwarder no longer waits for it.
 	reported [len(objectNames)]string
 
 	loaded     bool
@@ -136,7 +136,7 @@ func (w *world) start(slot int8) {
 	}
 }
 
-// beginTerm creates the parts of a term, and loads the checkpoint.
+// beginTerm creates the components of a term, and starts to load the checkpoint.
 func (p *process) beginTerm() {
 	log := slog.New(slog.DiscardHandler)
 	p.acked = p.ledger.NewTerm()
@@ -283,7 +283,7 @@ func (p *process) reload() {
 
 func (p *process) compareResource() {
 	if p.reconciler == nil {
-		return // without a term, nothing compares
+		return // a standby has no reconciler
 	}
 	p.reconciler.CompareResource(resource.GroupResource())
 	p.due = true

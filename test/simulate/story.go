@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// story is a history in words: its setup, and its actions. The log of [Shrink] is a story.
+// story is the text form of a history: its setup and its actions. The result of [Shrink] is a story.
 type story struct {
 	name    string
 	sink    Sink
@@ -18,8 +18,8 @@ type story struct {
 	actions []action
 }
 
-// stories contains shrunk histories that failed before a fix, or because of a planted bug. Their situations take more
-// coincidences than random choices produce, so the generator repeats them with variations.
+// stories contains shrunk histories that failed before a fix, or because of a planted bug. Random choices rarely
+// lead to these situations, so the generator repeats the stories with variations.
 //
 //go:embed stories/*.txt
 var stories embed.FS
@@ -60,7 +60,7 @@ func (s setup) text(sink Sink) string {
 	return fmt.Sprintf(setupFormat, sink, s.objects, s.writers, s.foreign, s.elects, s.spaces, s.perSubject, s.configuration, s.tombstones, s.partitions, s.checkpoint)
 }
 
-// parseStory parses a story. It ignores empty lines, comments, and indented lines, which are the consequences of the
+// parseStory parses a story. It ignores empty lines, comments, and indented lines, which describe the effects of
 // actions.
 func parseStory(text string) (s story, err error) {
 	for line := range strings.Lines(text) {
@@ -86,7 +86,7 @@ func parseStory(text string) (s story, err error) {
 	return s, nil
 }
 
-// actionOf has all actions by their text.
+// actionOf maps the text of each action to the action, without its variant.
 var actionOf = sync.OnceValue(func() map[string]action {
 	all := map[string]action{}
 	for k := range kinds {
@@ -111,12 +111,12 @@ func parseAction(text string) (action, bool) {
 	return a, ok
 }
 
-// variation is the rest of a story that a history follows.
+// variation is the part of a story that a history has yet to follow, and how the history departs from it.
 type variation struct {
 	story   string // the name of the story
 	actions []action
-	dropped int  // how many of 64 actions are left out
-	added   int  // after how many of 64 actions another action comes in between
+	dropped int  // the probability, in 64ths, that an action is skipped
+	added   int  // the probability, in 64ths, that a random action comes next
 	ends    bool // the history ends with the story
 }
 
@@ -128,11 +128,11 @@ func (s story) variation(rng *rand.Rand) variation {
 	return v
 }
 
-// isOver reports whether the history ends, because the story that it follows has ended.
+// isOver reports whether the history ends because its story has ended.
 func (v *variation) isOver() bool { return v.ends && len(v.actions) == 0 }
 
-// nextOfStory returns the next possible action of the story. It returns false if the story has ended, or if another action
-// comes in between.
+// nextOfStory returns the next possible action of the story. It returns false if the story has ended, or if a random
+// action comes next.
 func (w *world) nextOfStory() (action, bool) {
 	v := &w.variation
 	for len(v.actions) > 0 && w.rng.IntN(64) >= v.added {

@@ -7,8 +7,8 @@ import (
 )
 
 // TestStories verifies that the actions of each story are still possible, and that the history breaks no
-// promise. A failure "no longer possible" means that the models have changed: find the bug of the story
-// again (see TestPlantedBugs_Slow), and save the new log.
+// promise. The failure "no longer possible" means that the models have changed. Then find the bug of the
+// story again (see TestPlantedBugs_Slow), and save the new story.
 func TestStories(t *testing.T) {
 	for _, s := range allStories() {
 		t.Run(s.name, func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// TestStoryOfALog verifies that the log of a history is a story with the same actions.
+// TestStoryOfALog verifies that parseStory reads the log of a history as the same setup and actions.
 func TestStoryOfALog(t *testing.T) {
 	for seed := range uint64(200) {
 		sink := []Sink{NATS, Kafka}[seed%2]
@@ -39,7 +39,7 @@ func TestStoryOfALog(t *testing.T) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		if s.sink != sink || s.setup != w.setup || !slices.Equal(s.actions, w.trace) {
-			t.Fatalf("seed %d: the story of its log differs", seed)
+			t.Fatalf("seed %d: the story differs from the history", seed)
 		}
 	}
 	for _, text := range []string{
@@ -47,7 +47,7 @@ func TestStoryOfALog(t *testing.T) {
 		setup{}.text(NATS), setup{}.text(NATS) + "\nthe user creates d", setup{}.text(NATS) + "\nthe user creates a (variant x)", setup{}.text(NATS) + "\nthe user creates a (variant 1) again",
 	} {
 		if s, err := parseStory(text); err == nil {
-			t.Errorf("%q is read as %+v", text, s)
+			t.Errorf("parseStory(%q) returned %+v, want an error", text, s)
 		}
 	}
 }

@@ -81,7 +81,7 @@ const (
 
 func newRNG(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x6b756265)) }
 
-// setup is what a history starts with.
+// setup contains the parameters that a history starts with.
 type setup struct {
 	objects       int  // number of names that the history uses
 	writers       int  // number of forwarders that write at once
@@ -89,14 +89,14 @@ type setup struct {
 	elects        bool // one forwarder at a time leads, and another one can stand by
 	spaces        bool // the namespace and its Role change, and a configuration can select namespaces
 	perSubject    int  // maximum number of messages per subject, on NATS
-	configuration int  // of the first forwarder, see configOf
+	configuration int  // of the first forwarder; see configOf
 
 	// On Kafka
 	tombstones             bool // a tombstone follows each delete, and the event topic is compacted
 	partitions, checkpoint int  // number of partitions of the event topic and of the checkpoint topic
 }
 
-// anySetup chooses a setup.
+// anySetup chooses a random setup.
 func anySetup(sink Sink, rng *rand.Rand) setup {
 	s := setup{objects: []int{1, 1, 2, len(objectNames)}[rng.IntN(4)], writers: []int{1, 1, 2}[rng.IntN(3)]}
 	s.foreign = sink == NATS && s.writers == 1 && rng.IntN(4) == 0 // the tests of package takeover cover foreign records
@@ -215,7 +215,7 @@ func (w *world) branch(seed uint64) {
 	w.drawWeights()
 }
 
-// step performs the next action of the story, or chooses one of the possible actions.
+// step performs the next action of the story, or a random possible action.
 func (w *world) step() bool {
 	w.findOffers()
 	if a, ok := w.nextOfStory(); ok {

@@ -47,9 +47,9 @@ type Answer struct {
 // Ask runs discovery. before is the last answer, or nil if there is none. watched contains the
 // watched resources, each in its watched version. Ask returns before if nothing has changed.
 //
-// If references are followed, the first answer must be complete, because an object is deselected if
-// no watched object refers to it. So Ask returns an error while the API server reports that it is not
-// ready: an API server that has just started does not serve its custom resources yet.
+// If references are followed, the first answer must be complete: a missing resource deselects the
+// objects that only its objects refer to. An API server that is starting may not serve custom resources
+// yet. Ask therefore returns an error until the API server is ready.
 func (s Survey) Ask(ctx context.Context, before *Answer, watched map[schema.GroupResource]Plan) (*Answer, error) {
 	var known *discovery.Catalog
 	if before != nil {

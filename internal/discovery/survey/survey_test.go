@@ -93,9 +93,9 @@ func TestTheGroupOfAnExcludedResourceFails(t *testing.T) {
 	}
 }
 
-// TestFirstAnswerOfAStartingAPIServer verifies that the first answer waits until the API server is ready if
-// references are followed. An earlier version deselected the objects to which only custom objects refer,
-// because an API server that starts doesn't serve custom resources yet.
+// TestFirstAnswerOfAStartingAPIServer verifies that Ask returns no first answer until the API server is ready, if
+// references are followed. An API server that is starting doesn't serve custom resources yet. An earlier version
+// then deselected the objects that only custom objects refer to.
 func TestFirstAnswerOfAStartingAPIServer(t *testing.T) {
 	readyz, asked := http.StatusOK, 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
