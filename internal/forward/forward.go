@@ -139,10 +139,9 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 			acked.Position = 0 // no object exists, so drop the finding that one outlived the delete
 			f.settle(key, acked)
 		case ledger.ReasonAwait:
-			if acked.Live() && len(view.Tombstones) > 0 { // only a comparison decides about the object on the bus
-				f.unreported(key)
+			if !acked.Live() {
+				f.unanswered(key, acked, event.Acked{}, nil) // drops the tombstones of UIDs that the bus cannot show
 			}
-			f.unanswered(key, acked, event.Acked{}, nil) // drops the tombstones of UIDs that the bus cannot show
 		case ledger.ReasonStale, ledger.ReasonDenied:
 			f.Recheck(key)
 		}
@@ -257,8 +256,7 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		bus := conflict.Bus
 		f.metrics.conflicts.Inc()
 		log.Warn("publish conflict, deciding again", "bus_version", bus.ResourceVersion, "expected_position", m.Expected, "bus_position", bus.Position)
-		f.Ledger.Conflict(c, acked, bus, f.Lost())
-		f.compareFound(c.Key, bus) // another writer or an unacknowledged publish may have left a deleted object on the bus
+		f.conflict(c, acked, bus)
 		if c.Repairs {
 			fail() // the foreign writer is still writing: repair with a backoff
 			return

@@ -59,7 +59,6 @@ type bench struct {
 	shown                 event.Acked // the entry of the event that At returns
 	readErr               error
 	rechecked, unreported []event.Key
-	shows                 string          // the UID of the selected object in the informers
 	lost                  bool            // result of Lost
 	abandoned             bool            // the informer of the object ended while an event was in flight
 	states                []*event.Object // arguments of Acknowledge
@@ -81,7 +80,7 @@ func (b *bench) Reported(event.Key) string { return b.view.Reported }
 func (b *bench) Interest(event.Key) ledger.Interest {
 	return ledger.Interest{Selected: true, Published: true}
 }
-func (b *bench) Shown(event.Key) ledger.Shown { return ledger.Shown{UID: b.shows} }
+func (b *bench) Shown(event.Key) ledger.Shown { return ledger.Shown{} }
 func (b *bench) Settled(event.Key)            {}
 func (b *bench) Unreported(k event.Key)       { b.unreported = append(b.unreported, k) }
 func (b *bench) Unpublishable(event.Key) {
@@ -282,19 +281,22 @@ func TestSyncAfterAConflictDecidesAgain(t *testing.T) {
 // the bus has an object that the informers don't show. An earlier version published a point while the bus had
 // an object that no longer existed (found by the simulator).
 func TestConflictWithAForgottenObject(t *testing.T) {
+	old := event.Acked{UID: "A", ResourceVersion: "3", Position: 1}
+	removed := old
+	removed.Deleted = true
 	for name, c := range map[string]struct {
-		bus   event.Acked
-		shown string // the UID that the informers show
-		want  int
+		bus  event.Acked
+		gone []event.Tombstone
+		want int // discards: one before the conflict is recorded, and one after that
 	}{
-		"the informers show another object": {event.Acked{UID: "A", ResourceVersion: "3", Position: 1}, "B", 1},
-		"the informers show no object":      {event.Acked{UID: "A", ResourceVersion: "3", Position: 1}, "", 1},
-		"the informers show the object":     {event.Acked{UID: "B", ResourceVersion: "3", Position: 1}, "B", 0},
-		"the bus has a delete":              {event.Acked{UID: "A", ResourceVersion: "3", Position: 1, Deleted: true}, "B", 0},
-		"the bus has no event":              {event.Acked{}, "B", 0},
+		"the bus has another object":                   {old, nil, 2},
+		"the bus has another object, which is deleted": {old, []event.Tombstone{tombstone("A", "4")}, 0},
+		"the bus has the object":                       {event.Acked{UID: "B", ResourceVersion: "3", Position: 1}, nil, 0},
+		"the bus has a delete":                         {removed, nil, 0},
+		"the bus has no event":                         {event.Acked{}, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &bench{view: view(object("B", "10")), shows: c.shown, answer: []answer{{err: &publish.ConflictError{Bus: c.bus}}}}
+			b := &bench{view: view(object("B", "10"), c.gone...), answer: []answer{{err: &publish.ConflictError{Bus: c.bus}}}}
 			if _, err := b.sync(t); err != nil {
 				t.Fatal(err)
 			}
@@ -377,24 +379,6 @@ func TestSyncRepeatsAnUnansweredCreate(t *testing.T) {
 	}
 	if len(b.sent) != 3 || b.acked.UID != "A" || b.acked.Position != 5 || len(b.rechecked) == 0 || len(b.unreported) == 0 {
 		t.Errorf("%d publishes, acked %+v, rechecked %v, unreported %v", len(b.sent), b.acked, b.rechecked, b.unreported)
-	}
-}
-
-// TestSyncForgetsTombstonesOfOtherObjects verifies that Sync drops the tombstone of an object if the bus has another
-// object of the key, and no informer shows that one. An earlier version kept the tombstone. If the object on the bus
-// wasn't selected, the informers never reported it, and the key stayed dirty (found by the simulator).
-func TestSyncForgetsTombstonesOfOtherObjects(t *testing.T) {
-	b := &bench{view: view(nil, tombstone("B", "12")), acked: live("A", "10")}
-	f := b.forwarder()
-	b.ledger.AddTombstone(key, tombstone("B", "12"))
-	if _, err := syncOnce(t, f); err != nil || len(b.sent) > 0 {
-		t.Fatalf("%v, %d publishes", err, len(b.sent))
-	}
-	if b.ledger.IsDirty(key) {
-		t.Error("the key is dirty")
-	}
-	if len(b.unreported) != 1 || len(b.rechecked) != 1 {
-		t.Errorf("points were discarded %d times, and %d comparisons requested, want 1 and 1", len(b.unreported), len(b.rechecked))
 	}
 }
 

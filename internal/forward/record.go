@@ -23,15 +23,22 @@ func (f *Forwarder) unreported(key event.Key) {
 	f.Recheck(key)
 }
 
-// compareFound requests a comparison after a publish conflict. bus is the event that the bus has. If the
-// informers don't show its object, they may have forgotten the object's delete, so compareFound also
-// discards the pending consistency points.
-func (f *Forwarder) compareFound(key event.Key, bus event.Acked) {
-	if bus.Live() && f.Informers.Shown(key).UID != bus.UID {
-		f.unreported(key)
-		return
+// conflict records that the bus has another event than a change expects, and requests a comparison.
+// Another writer or an unacknowledged publish may have left a deleted object on the bus. If the informers have
+// forgotten that object, the key can become clean, so conflict discards the pending consistency points before and
+// after that.
+func (f *Forwarder) conflict(c event.Change, acked, bus event.Acked) {
+	view := f.Informers.Lookup(c.Key)
+	_, isGone := view.Tombstone(bus.UID)
+	isForgotten := bus.Live() && !isGone && (view.Live == nil || string(view.Live.UID) != bus.UID)
+	if isForgotten {
+		f.Informers.Unreported(c.Key)
 	}
-	f.Recheck(key)
+	f.Ledger.Conflict(c, acked, bus, f.Lost())
+	if isForgotten {
+		f.Informers.Unreported(c.Key)
+	}
+	f.Recheck(c.Key)
 }
 
 // record records an acknowledged event in the ledger and in the metrics. It returns false if the

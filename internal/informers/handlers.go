@@ -33,7 +33,9 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 	if initial {
 		if s.config.Standby && !i.of.joined.Load() {
 			s.ledger.ForgetObject(k, string(o.UID))
-			return // begin enqueues the key when the next term starts
+			if !i.of.joined.Load() { // otherwise begin may have added the object to the first sync meanwhile
+				return // begin enqueues the key when the next term starts
+			}
 		}
 		// If a namespace is selected later, its objects do not belong to the first sync.
 		cause, first = event.CauseReconcile, i.of.firstSync.IsListing()

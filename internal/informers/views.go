@@ -121,6 +121,12 @@ func (s *Set) AddTombstone(k event.Key, t event.Tombstone) {
 	s.enqueue(k)
 }
 
+// ForgetOthers forgets the tombstones of a key whose UIDs the bus cannot show.
+func (s *Set) ForgetOthers(k event.Key) {
+	s.ledger.ForgetOthers(k)
+	s.Settled(k)
+}
+
 // MarkOutlived records that a consistent read confirmed the informers' state of a key, although
 // the bus has a delete or a foreign event. It enqueues the key.
 func (s *Set) MarkOutlived(k event.Key, is event.Outlived) {

@@ -150,9 +150,13 @@ func isDenied(v event.View, acked event.Acked) bool {
 // isOutdated reports whether a tombstone may precede the state on the bus: its object may have left the
 // selection and returned before that state. Within an epoch, it may until the informers reach the version
 // on the bus. If the informers have no version, because they have ended or have not listed yet, the
-// version of the tombstone's last state decides. Without a last state, the result is then true.
+// version of the tombstone's last state decides. Without a last state, the result is then true. A
+// resource that is no longer watched has no informer that could still show the object.
 func isOutdated(v event.View, t event.Tombstone, acked event.Acked) bool {
 	version := v.Version
+	if v.Resource == (event.Resource{}) {
+		return false
+	}
 	if version == "" && t.Object != nil {
 		version = t.Object.ResourceVersion
 	}

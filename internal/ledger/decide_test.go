@@ -585,6 +585,15 @@ func TestDecideAfterAnUnansweredUpdate(t *testing.T) {
 	}
 }
 
+// TestDecideDeleteOfAnUnwatchedResource verifies that the delete of an object is published although the resource is no
+// longer watched, so that the informers have no version, and the last state is unknown.
+func TestDecideDeleteOfAnUnwatchedResource(t *testing.T) {
+	v := event.View{Tombstones: []event.Tombstone{{UID: "A"}}}
+	if change, got := decide(v, live("A", "4"), ""); got != ReasonDeleted || change == nil {
+		t.Errorf("got %s and %+v, want the delete", got, change)
+	}
+}
+
 // decide is Decide for a key with a last event on the bus and an attempted UID.
 func decide(v event.View, acked event.Acked, attempted string) (*event.Change, Reason) {
 	v.Acked, v.Attempted = acked, attempted

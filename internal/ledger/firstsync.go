@@ -28,7 +28,8 @@ func (l *Ledger) Include(key event.Key, o *event.Object, now time.Time) {
 // MarkUnpublishable marks the current state of a key as unpublishable. A first sync does not wait
 // for an unpublishable state.
 func (l *Ledger) MarkUnpublishable(key event.Key) {
-	l.changeDirty(key, func(t *table, d *dirty) {
+	l.changeDirty(key, func(t *table, r *record) {
+		d := r.others().dirty
 		d.unpublishable = true
 		t.removeFromFirstSync(d)
 	})

@@ -101,7 +101,7 @@ func isStale(v event.View) bool {
 // object and the event claims a version between the last reported one and the read.
 func isUnseen(v event.View, a event.Acked) bool {
 	switch {
-	case a.Epoch != v.Epoch, v.Waited:
+	case a.Epoch != v.Epoch, v.Waited, v.Version == "" && v.Reported == "": // no informer shows the key
 		return false
 	case v.Reported != v.Version && !revision.IsUpTo(v.Version, v.Reported):
 		return true

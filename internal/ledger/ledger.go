@@ -164,8 +164,8 @@ func (l *Ledger) makeDirty(t *table, r *record, since time.Time) {
 	l.countSince(since.Unix(), 1)
 }
 
-// changeDirty calls f with the dirty part of a key, if the key is dirty. f may make the key clean.
-func (l *Ledger) changeDirty(key event.Key, f func(*table, *dirty)) {
+// changeDirty calls f with the record of a key, if the key is dirty. f may make the key clean.
+func (l *Ledger) changeDirty(key event.Key, f func(*table, *record)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	gr := key.GroupResource()
@@ -175,8 +175,8 @@ func (l *Ledger) changeDirty(key event.Key, f func(*table, *dirty)) {
 	}
 	n := nameOf(key)
 	r := t.records[n]
-	if d := r.others().dirty; d != nil {
-		f(t, d)
+	if r.others().dirty != nil {
+		f(t, &r)
 		l.prune(t, &r)
 		t.store(n, r)
 		l.release(gr, t)

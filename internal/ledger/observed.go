@@ -176,10 +176,17 @@ func (l *Ledger) Abandon(matches func(event.Key) bool, shown map[event.Key]strin
 // object's tombstone. The informers call it when they show an object that they do not report, because the
 // object is not selected, or because this process is a standby.
 func (l *Ledger) ForgetObject(key event.Key, uid string) {
-	l.changeDirty(key, func(t *table, d *dirty) {
+	l.changeDirty(key, func(t *table, r *record) {
+		d := r.others().dirty
 		t.forget(d)
 		d.drop(func(t event.Tombstone) bool { return t.UID == uid })
 	})
+}
+
+// ForgetOthers forgets the tombstones of a key whose UIDs the bus cannot show. The caller has found that the
+// object with the last event stays on the bus, so no event of the key follows.
+func (l *Ledger) ForgetOthers(key event.Key) {
+	l.changeDirty(key, func(_ *table, r *record) { r.dropUnshown(r.acked(), r.others().attempts) })
 }
 
 // Forget forgets all reports about the matching keys, including their tombstones.

@@ -419,3 +419,29 @@ func TestAConfirmedTombstone(t *testing.T) {
 		}
 	}
 }
+
+// TestForgetOthers verifies that an object that stays on the bus doesn't leave its key dirty because of the tombstone
+// of another object (found by the simulator). The tombstones that the bus may still need stay.
+func TestForgetOthers(t *testing.T) {
+	for name, c := range map[string]struct {
+		gone, attempt string // UIDs
+		dirty         bool
+	}{
+		"another object":            {gone: "B"},
+		"the object on the bus":     {gone: "A", dirty: true},
+		"an unacknowledged publish": {gone: "B", attempt: "B", dirty: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newLedger()
+			d.term.Put(testKey, at(live("A", "5"), 7))
+			if c.attempt != "" {
+				d.term.Unanswered(testKey, at(live("A", "5"), 7), message(c.attempt, "9"), nil, wanted)
+			}
+			d.AddTombstone(testKey, tombstone(c.gone, "12"))
+			d.ForgetOthers(testKey)
+			if got := d.IsDirty(testKey); got != c.dirty {
+				t.Errorf("dirty: %t, want %t", got, c.dirty)
+			}
+		})
+	}
+}

@@ -157,16 +157,21 @@ func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempts *attemp
 	if !in.Selected || !mayShow && !in.Published {
 		t.forget(d)
 	}
-	// The delete of a UID is due only while the bus shows that UID as existing.
-	d.drop(func(t event.Tombstone) bool {
-		return (!acked.Live() || t.UID != acked.UID) && !attempts.show(t.UID)
-	})
+	r.dropUnshown(acked, attempts)
 	if acked.Position != d.confirmed().Position {
 		d.outlived = nil
 	}
 	if !attempts.mayShow() {
 		t.answered(d)
 	}
+}
+
+// dropUnshown forgets the tombstones of a dirty key whose UIDs the bus cannot show. The delete of a UID is due only
+// while the bus may show that UID as existing.
+func (r *record) dropUnshown(acked event.Acked, attempts *attempts) {
+	r.others().dirty.drop(func(t event.Tombstone) bool {
+		return (!acked.Live() || t.UID != acked.UID) && !attempts.show(t.UID)
+	})
 }
 
 // noteAcknowledged records that the bus received a new state of a key that is still dirty. From

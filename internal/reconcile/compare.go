@@ -50,6 +50,10 @@ type Marks interface {
 	// bus has a delete or a foreign event. It enqueues the key.
 	MarkOutlived(event.Key, event.Outlived)
 
+	// ForgetOthers forgets that other objects with the name are gone, because the object in the last
+	// event stays on the bus.
+	ForgetOthers(event.Key)
+
 	EnqueueLowPriority(event.Key)
 
 	// RaiseEpoch makes the informers of a resource restart in a later epoch.
@@ -227,6 +231,7 @@ func (c *Comparer) apply(d decision, of pair, found *Comparison) {
 		c.addTombstone(of, true)
 	case leaveOnBus:
 		found.OutOfScope++
+		c.Informers.ForgetOthers(of.key)
 	case markOutlived:
 		found.Outlived++
 		c.Informers.MarkOutlived(of.key, of.outlived(c.Now()))

@@ -98,6 +98,9 @@ func TestReadNamespace(t *testing.T) {
 			if got := b.object.Outlived.AbsentAt; got != wantAbsentAt {
 				t.Errorf("got AbsentAt %q, want %q", got, wantAbsentAt)
 			}
+			if b.left != c.want.OutOfScope {
+				t.Errorf("%d objects are left on the bus, want %d", b.left, c.want.OutOfScope)
+			}
 			wantErr := c.err
 			switch {
 			case c.silent:

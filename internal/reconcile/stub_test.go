@@ -145,6 +145,7 @@ type bench struct {
 	enqueued   []event.Key
 	raised     uint16
 	forgotten  bool // the references of the resource
+	left       int  // calls of ForgetOthers
 	markers    error
 }
 
@@ -189,3 +190,4 @@ func (b *bench) MarkOutlived(k event.Key, is event.Outlived) {
 func (b *bench) EnqueueLowPriority(k event.Key)               { b.enqueued = append(b.enqueued, k) }
 func (b *bench) RaiseEpoch(_ schema.GroupResource, to uint16) { b.raised = to }
 func (b *bench) ForgetReferences(schema.GroupResource)        { b.forgotten = true }
+func (b *bench) ForgetOthers(event.Key)                       { b.left++ }

@@ -76,6 +76,7 @@ type resolution struct {
 	tried    time.Time     // when Once last tried to take a point, or published one
 	asked    time.Time     // when a comparison was last requested
 	pending  *ledger.Point // the point that the bus has not reached yet, nil for none
+	awaited  awaited       // what the handler must report before the pending point counts; nil for nothing
 	agreed   uint64        // the selection for which the bus last agreed with the cluster
 	lost     uint64        // the result of Losses when the bus last agreed with the cluster
 	compared uint64        // the selection of the last comparison that decided about every object
@@ -151,16 +152,20 @@ func (r *Resolver) isCompared(gr schema.GroupResource) bool {
 // step takes the next point of a resource when one is due, and publishes it when the bus has
 // reached it.
 func (r *Resolver) step(ctx context.Context, gr schema.GroupResource, of *resolution) {
-	if of.pending == nil && !r.take(gr, of) || !r.Informers.Reached(*of.pending) {
+	if of.pending == nil && !r.take(gr, of) {
+		return
+	}
+	if r.Informers.Selection(gr) != of.pending.Selection {
+		of.pending = nil // an informer may have ended, so the missing changes are unknown
+		return
+	}
+	if !r.isReported(of) || !r.Informers.Reached(*of.pending) {
 		return
 	}
 	p := *of.pending
 	of.pending = nil
 	if lost, known := r.Losses(); !known || lost != of.lost {
 		return // the bus may have lost events since the point was taken
-	}
-	if r.Informers.Selection(gr) != p.Selection {
-		return // an informer may have ended, so the missing changes are unknown
 	}
 	if err := r.Publish(ctx, p.Point); err != nil { // the point may be on the bus; the next point has another ID
 		r.Logger.Debug("consistency point failed, taking another", "resource", gr.String(), "err", err)
@@ -187,14 +192,47 @@ func (r *Resolver) take(gr schema.GroupResource, of *resolution) bool {
 		return false
 	}
 	of.tried = r.Now()
+	of.awaited = nil
 	if of.agreed != p.Selection || of.lost != lost {
-		if !r.agrees(gr) {
+		if of.awaited = r.agrees(gr); of.awaited == nil {
 			r.requestComparison(gr, of)
 			return false
 		}
-		p = r.Informers.Marked(p) // the changes that agrees ignores were reported before this mark
 	}
 	of.agreed, of.lost, of.pending = p.Selection, lost, &p
+	return true
+}
+
+// awaited contains the latest version that agrees has seen in the indexer of each informer, by a key of the
+// informer's namespace. It has only the informers that lack an object on the bus.
+type awaited map[string]seen
+
+type seen struct {
+	key     event.Key
+	version string
+}
+
+func (a awaited) add(k event.Key, version string) {
+	if is, ok := a[k.Namespace]; !ok || revision.IsEarlier(is.version, version) {
+		a[k.Namespace] = seen{k, version}
+	}
+}
+
+// isReported reports whether the informers have reported every change that agrees has seen. An object that the
+// indexer lacks may have been deleted after the comparison, so the ledger may lack its delete until then. The
+// pending point then waits for the changes that have been reported meanwhile.
+func (r *Resolver) isReported(of *resolution) bool {
+	if of.awaited == nil {
+		return true
+	}
+	for _, is := range of.awaited {
+		reported := r.Informers.Reported(is.key)
+		if reported == "" && is.version != "" || revision.IsEarlier(reported, is.version) {
+			return false
+		}
+	}
+	of.awaited = nil
+	*of.pending = r.Informers.Marked(*of.pending)
 	return true
 }
 
@@ -219,42 +257,38 @@ func (r *Resolver) requestComparison(gr schema.GroupResource, of *resolution) {
 }
 
 // agrees reports whether the bus has the state of a resource that the informers show, except for
-// unacknowledged changes.
-func (r *Resolver) agrees(gr schema.GroupResource) bool {
-	agrees := true
+// unacknowledged changes. If it does, agrees returns what the handler must report first, and otherwise nil.
+func (r *Resolver) agrees(gr schema.GroupResource) awaited {
+	agrees, until := true, awaited{}
 	r.Informers.Clean(gr, func(k event.Key) bool {
-		agrees = r.hasState(k)
+		agrees = r.hasState(k, until)
 		return agrees
 	})
 	for k, acked := range r.Checkpoint.Entries(gr) {
 		if !agrees {
-			return false
+			return nil
 		}
-		agrees = !acked.Live() || !r.Informers.IsClean(k) || r.hasState(k)
+		agrees = !acked.Live() || !r.Informers.IsClean(k) || r.hasState(k, until)
 	}
-	return agrees
+	if !agrees {
+		return nil
+	}
+	return until
 }
 
 // hasState reports whether the bus has the state of a key. An object that only an earlier
-// configuration selected may stay on the bus.
-func (r *Resolver) hasState(k event.Key) bool {
+// configuration selected may stay on the bus. For such an object, hasState adds the version of the view to until.
+func (r *Resolver) hasState(k event.Key, until awaited) bool {
 	view := r.Informers.Lookup(k)
 	change, reason := ledger.Decide(view)
 	switch {
 	case view.Acked.Foreign || change != nil:
 		return false
 	case reason == ledger.ReasonAwait: // gone or not selected; only a comparison finds out which
-		return r.isCompared(k.GroupResource()) && r.isReported(k, view)
+		until.add(k, view.Version)
+		return r.isCompared(k.GroupResource())
 	}
 	return reason == ledger.ReasonUnchanged || reason == ledger.ReasonGone
-}
-
-// isReported reports whether the informers have reported every change of a key up to the version of its
-// view. If they have not, the object may have been deleted after the comparison, and the ledger may not
-// have its tombstone yet.
-func (r *Resolver) isReported(k event.Key, v event.View) bool {
-	reported := r.Informers.Reported(k)
-	return reported == v.Version || revision.IsUpTo(v.Version, reported)
 }
 
 // forget drops the resources that are no longer watched.

@@ -79,7 +79,7 @@ func TestPointWaitsForWhatAgreesLeavesOut(t *testing.T) {
 	r, s, _ := newStubResolver()
 	s.looked = func() { s.dirty[configMapKey("gone")] = true }
 	of := r.of(configMaps)
-	if !r.take(configMaps, of) {
+	if !r.take(configMaps, of) || !r.isReported(of) {
 		t.Fatal("no point is taken")
 	}
 	if s.Reached(*of.pending) {
@@ -124,22 +124,69 @@ func TestPointWaitsForTheHandler(t *testing.T) {
 		indexed, reported string
 		want              bool
 	}{
-		"behind":                   {"6", "5", false},
-		"unknown":                  {"6", "", false},
-		"up to date":               {"6", "6", true},
-		"later than the indexer":   {"6", "7", true},
-		"no informer":              {"", "", true},
-		"equal, without an order":  {"x", "x", true},
-		"behind, without an order": {"y", "x", false},
+		"behind":                 {"6", "5", false},
+		"unknown":                {"6", "", false},
+		"up to date":             {"6", "6", true},
+		"later than the indexer": {"6", "7", true},
+		"no informer":            {"", "", true},
+		"without an order":       {"y", "x", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, s, _ := newStubResolver()
 			s.indexed, s.reported = c.indexed, c.reported
+			published := 0
+			r.Publish = func(context.Context, event.Point) error { published++; return nil }
 			r.compared(configMaps, s.selection)
-			if got := r.take(configMaps, r.of(configMaps)); got != c.want {
-				t.Errorf("a point is taken: %t, want %t", got, c.want)
+			r.step(t.Context(), configMaps, r.of(configMaps))
+			if (published > 0) != c.want {
+				t.Fatalf("%d points are published, want one: %t", published, c.want)
+			}
+			if c.want {
+				return
+			}
+			s.dirty[configMapKey("gone")] = true // the handler reports the delete
+			s.reported = s.indexed
+			r.step(t.Context(), configMaps, r.of(configMaps))
+			if published > 0 {
+				t.Error("a point is published before the delete")
+			}
+			delete(s.marked, configMapKey("gone")) // the bus has the delete
+			r.step(t.Context(), configMaps, r.of(configMaps))
+			if published == 0 {
+				t.Error("no point is published after the delete")
 			}
 		})
+	}
+}
+
+// TestPendingPointAndTheSelection verifies that a pending point is discarded when the selection changes, although the
+// handler never reports what the point waits for.
+func TestPendingPointAndTheSelection(t *testing.T) {
+	r, s, _ := newStubResolver()
+	s.indexed, s.reported = "6", "5"
+	r.compared(configMaps, s.selection)
+	of := r.of(configMaps)
+	r.step(t.Context(), configMaps, of)
+	if of.pending == nil {
+		t.Fatal("no point is pending, so this test verifies nothing")
+	}
+	s.selection++
+	r.step(t.Context(), configMaps, of)
+	if of.pending != nil {
+		t.Error("the point is still pending")
+	}
+}
+
+// TestAwaited verifies that a point waits for the latest version of each informer.
+func TestAwaited(t *testing.T) {
+	a := awaited{}
+	other := configMapKey("b")
+	other.Namespace = "other"
+	for _, is := range []seen{{configMapKey("a"), "5"}, {configMapKey("b"), "7"}, {configMapKey("c"), "6"}, {other, "2"}} {
+		a.add(is.key, is.version)
+	}
+	if len(a) != 2 || a["default"].version != "7" || a["other"].version != "2" {
+		t.Errorf("awaited %+v", a)
 	}
 }
 

@@ -158,6 +158,9 @@ func (p *process) AddTombstone(k event.Key, t event.Tombstone) {
 	p.enqueue(k)
 }
 
+// ForgetOthers implements [reconcile.Informers].
+func (p *process) ForgetOthers(k event.Key) { p.ledger.ForgetOthers(k) }
+
 // MarkOutlived implements [reconcile.Informers].
 func (p *process) MarkOutlived(k event.Key, is event.Outlived) {
 	p.world.tell("  forwarder %d finds that %s outlived position %d", p.slot+1, k.Name, is.Position)
