@@ -70,7 +70,7 @@ const lag = 1000
 func (c *streamCheck) selection(m harness.Received) {
 	s, home := c.world.settings, m.Attributes["namespace"]
 	deselected := m.Kind() == "deselected"
-	if deselected && c.conf.shaped && wasHidden(m.Attributes["uid"]) {
+	if deselected && c.conf.shaped && wasHidden(m) {
 		return
 	}
 	if covered := c.conf.covers(c.world.user, resourceName(m), home, m.Attributes["name"]); !covered && !gone(m) {

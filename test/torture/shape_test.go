@@ -84,9 +84,15 @@ func isHidden(object map[string]any) bool {
 // worlds, whose namespaces may still be terminating.
 var hidden sync.Map
 
-func wasHidden(uid string) bool {
-	_, was := hidden.Load(uid)
-	return was
+// maybeHidden contains the objects whose hide request failed, as namespace/name. The API server may have hidden
+// them.
+var maybeHidden sync.Map
+
+// wasHidden reports whether the object of an event may have been hidden.
+func wasHidden(m harness.Received) bool {
+	_, was := hidden.Load(m.Attributes["uid"])
+	_, maybe := maybeHidden.Load(m.Attributes["namespace"] + "/" + m.Attributes["name"])
+	return was || maybe
 }
 
 // objectOf returns the object in an event's data, in either form.

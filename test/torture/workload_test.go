@@ -399,7 +399,15 @@ func (u *user) patchWith(ctx context.Context, t target, what map[string]any) err
 	if err != nil {
 		return err
 	}
-	return u.note(client.Patch(ctx, u.key(t), types.MergePatchType, patch, metav1.PatchOptions{}))
+	o, err := client.Patch(ctx, u.key(t), types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && isHidden(what) { // the API server may have applied the change, for example if it was frozen
+		home := ""
+		if t.namespace != "" {
+			home = u.home + t.namespace
+		}
+		maybeHidden.Store(home+"/"+u.key(t), true)
+	}
+	return u.note(o, err)
 }
 
 func (u *user) patchAs(ctx context.Context, t target, name string, metadata map[string]any) (*unstructured.Unstructured, error) {
