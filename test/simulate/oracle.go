@@ -226,7 +226,9 @@ func (o *oracle) stored(m *stream.Message, f *flight) {
 	if ok && !unknown && (e.Epoch < last.Epoch || e.Epoch == last.Epoch && e.version < last.version) {
 		w.violate(ruleOrder, "%s: version %d.%d at %d is after %d.%d at %d", objectNames[object], e.Epoch, e.version, e.Position, last.Epoch, last.version, last.Position)
 	}
-	o.checkPrevious(object, e, last, previous)
+	if !o.followsReusedPosition(follows, last) {
+		o.checkPrevious(object, e, last, previous)
+	}
 	o.events[object] = append(o.events[object], e)
 	o.unknown[object] = false
 }
