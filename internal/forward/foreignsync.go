@@ -39,7 +39,7 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 	switch {
 	case adopt != nil:
 		f.Ledger.Adopt(key, acked, *adopt)
-		if adopt.Live() && (view.Live == nil || string(view.Live.UID) != adopt.UID) {
+		if adopt.Live() && !isShown(view, adopt.UID) {
 			f.unreported(key) // the tombstone of that UID may be gone
 		}
 		done(true, nil)

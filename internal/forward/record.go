@@ -30,7 +30,7 @@ func (f *Forwarder) unreported(key event.Key) {
 func (f *Forwarder) conflict(c event.Change, acked, bus event.Acked) {
 	view := f.Informers.Lookup(c.Key)
 	_, isGone := view.Tombstone(bus.UID)
-	isForgotten := bus.Live() && !isGone && (view.Live == nil || string(view.Live.UID) != bus.UID)
+	isForgotten := bus.Live() && !isGone && !isShown(view, bus.UID)
 	if isForgotten {
 		f.Informers.Unreported(c.Key)
 	}
@@ -40,6 +40,9 @@ func (f *Forwarder) conflict(c event.Change, acked, bus event.Acked) {
 	}
 	f.Recheck(c.Key)
 }
+
+// isShown reports whether the informers show an object with a UID.
+func isShown(v event.View, uid string) bool { return v.Live != nil && string(v.Live.UID) == uid }
 
 // record records an acknowledged event in the ledger and in the metrics. It returns false if the
 // informers have no report about the object.

@@ -173,8 +173,9 @@ func (s *Set) Lookup(k event.Key) event.View {
 		i := w.informer(k)
 		if isListing = i == nil || !i.synced(); i != nil {
 			v.Version = i.version()
-			v.Live = i.get(k)                     // after isListing and Version, which must not be newer than Live
-			if v.Version == "" && v.Live != nil { // during the first list
+			v.Live = i.get(k) // after isListing and Version, which must not be newer than Live
+			// During the first list, the indexer has no version. An object in it has one.
+			if v.Version == "" && v.Live != nil {
 				v.Version = v.Live.ResourceVersion
 			}
 		}

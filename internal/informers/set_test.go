@@ -168,6 +168,31 @@ func TestVersionOfTheIndexer(t *testing.T) {
 	}
 }
 
+// listing is an informer during its first list. Its indexer has objects, but no version.
+type listing struct{ cache.SharedIndexInformer }
+
+func (l listing) GetStore() cache.Store { return unversioned{l.SharedIndexInformer.GetStore()} }
+
+type unversioned struct{ cache.Store }
+
+func (unversioned) LastStoreSyncResourceVersion() string { return "" }
+
+// TestVersionDuringTheFirstList verifies that a view has the version of its object if the indexer has none.
+// Otherwise each object that a filter does not select would need a comparison before its deselected event.
+func TestVersionDuringTheFirstList(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	b.list(object("A", "5"))
+	b.watched.informers.All()[""].shared = listing{b.watched.informers.All()[""].shared}
+	if got := b.Lookup(testKey).Version; got != "5" {
+		t.Errorf("the view has version %q, want 5", got)
+	}
+	other := testKey
+	other.Name = "other"
+	if got := b.Lookup(other).Version; got != "" {
+		t.Errorf("the view without an object has version %q, want none", got)
+	}
+}
+
 // TestEnqueueAllIncludesTheDead verifies that EnqueueAll enqueues dirty keys without an object.
 // If the bus has lost its latest events, it no longer needs their deletes. In an earlier version, such a key
 // stayed dirty because nothing enqueued it.

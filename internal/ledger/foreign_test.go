@@ -303,6 +303,7 @@ func TestDecideForeignWaitsForTheWatch(t *testing.T) {
 		"nothing is reported yet":           {deleted("A", "3"), live("B", "5"), "6", "", "7", true},
 		"the create is not reported yet":    {deleted("A", "3"), live("B", "5"), "6", "4", "7", true},
 		"the delete is not reported yet":    {deleted("A", "3"), live("B", "5"), "6", "5", "7", true},
+		"no informer shows the key":         {deleted("A", "3"), live("B", "5"), "", "", "7", false},
 		"all is reported":                   {deleted("A", "3"), live("B", "5"), "6", "6", "7", false},
 		"the version follows the read":      {deleted("A", "3"), live("B", "9"), "4", "4", "7", false},
 		"the read found an object":          {deleted("A", "3"), live("B", "5"), "4", "4", "", false},

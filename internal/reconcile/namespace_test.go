@@ -63,7 +63,7 @@ func TestReadNamespace(t *testing.T) {
 		"a foreign delete":                       {view: unselected, acked: foreign(deleted("A", "5")), labels: other, unselected: true, want: Comparison{Outlived: 1}},
 		"a foreign delete, selected by nothing":  {view: unreferenced, acked: foreign(deleted("A", "5")), unread: true, unselected: true, want: Comparison{Outlived: 1}},
 		"a foreign delete, namespace removed":    {view: removed, acked: foreign(deleted("A", "5")), want: Comparison{Outlived: 1}},
-		"foreign delete, removed, watch behind":  {view: func(v *ObjectView) { removed(v); v.Live = object("A", "4") }, acked: foreign(deleted("A", "5")), want: Comparison{Waiting: 1}},
+		"foreign delete, removed, watch behind":  {view: func(v *ObjectView) { removed(v); v.Live = object("B", "4") }, acked: foreign(deleted("A", "5")), want: Comparison{Waiting: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reads := 0
