@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/event/revision"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
@@ -203,39 +202,6 @@ func (r *Resolver) take(gr schema.GroupResource, of *resolution) bool {
 	return true
 }
 
-// awaited contains the latest version that agrees has seen in the indexer of each informer, by a key of the
-// informer's namespace. It has only the informers that lack an object on the bus.
-type awaited map[string]seen
-
-type seen struct {
-	key     event.Key
-	version string
-}
-
-func (a awaited) add(k event.Key, version string) {
-	if is, ok := a[k.Namespace]; !ok || revision.IsEarlier(is.version, version) {
-		a[k.Namespace] = seen{k, version}
-	}
-}
-
-// isReported reports whether the informers have reported every change that agrees has seen. An object that the
-// indexer lacks may have been deleted after the comparison, so the ledger may lack its delete until then. The
-// pending point then waits for the changes that have been reported meanwhile.
-func (r *Resolver) isReported(of *resolution) bool {
-	if of.awaited == nil {
-		return true
-	}
-	for _, is := range of.awaited {
-		reported := r.Informers.Reported(is.key)
-		if reported == "" && is.version != "" || revision.IsEarlier(reported, is.version) {
-			return false
-		}
-	}
-	of.awaited = nil
-	*of.pending = r.Informers.Marked(*of.pending)
-	return true
-}
-
 // setDue records when the first point of a resource became possible.
 func (r *Resolver) setDue(of *resolution) {
 	r.mu.Lock()
@@ -254,41 +220,6 @@ func (r *Resolver) requestComparison(gr schema.GroupResource, of *resolution) {
 		of.asked = now
 		r.Compare(gr)
 	}
-}
-
-// agrees reports whether the bus has the state of a resource that the informers show, except for
-// unacknowledged changes. If it does, agrees returns what the handler must report first, and otherwise nil.
-func (r *Resolver) agrees(gr schema.GroupResource) awaited {
-	agrees, until := true, awaited{}
-	r.Informers.Clean(gr, func(k event.Key) bool {
-		agrees = r.hasState(k, until)
-		return agrees
-	})
-	for k, acked := range r.Checkpoint.Entries(gr) {
-		if !agrees {
-			return nil
-		}
-		agrees = !acked.Live() || !r.Informers.IsClean(k) || r.hasState(k, until)
-	}
-	if !agrees {
-		return nil
-	}
-	return until
-}
-
-// hasState reports whether the bus has the state of a key. An object that only an earlier
-// configuration selected may stay on the bus. For such an object, hasState adds the version of the view to until.
-func (r *Resolver) hasState(k event.Key, until awaited) bool {
-	view := r.Informers.Lookup(k)
-	change, reason := ledger.Decide(view)
-	switch {
-	case view.Acked.Foreign || change != nil:
-		return false
-	case reason == ledger.ReasonAwait: // gone or not selected; only a comparison finds out which
-		until.add(k, view.Version)
-		return r.isCompared(k.GroupResource())
-	}
-	return reason == ledger.ReasonUnchanged || reason == ledger.ReasonGone
 }
 
 // forget drops the resources that are no longer watched.

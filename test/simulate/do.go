@@ -106,11 +106,7 @@ func (w *world) doIn(p *process, a action) {
 	case align:
 		p.align()
 	case resync:
-		for object, o := range r.indexer {
-			if o != nil {
-				p.enqueue(keyOf(object))
-			}
-		}
+		p.enqueueShown()
 	case work:
 		p.work(int(a.object))
 	case proceed, fail:

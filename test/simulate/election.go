@@ -69,11 +69,7 @@ func (p *process) join() {
 		return
 	}
 	p.joined = true
-	for object, o := range p.reflector.indexer {
-		if o != nil {
-			p.enqueue(keyOf(object))
-		}
-	}
+	p.enqueueShown()
 	for _, k := range p.ledger.Dirty() {
 		p.enqueue(k)
 	}

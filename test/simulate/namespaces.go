@@ -129,11 +129,7 @@ func (p *process) showSpace(skip uint8) {
 	case changed:
 		s.realign = true
 		p.reselect()
-		for object, o := range p.reflector.indexer {
-			if o != nil {
-				p.enqueue(keyOf(object))
-			}
-		}
+		p.enqueueShown()
 		if !s.view.Selects(namespace) && !s.isCovered {
 			p.compareResource()
 		}

@@ -2,10 +2,7 @@ package simulate
 
 import (
 	"context"
-	"iter"
 	"log/slog"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,41 +15,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 	"github.com/kuberelay/kuberelay/internal/resolve"
 )
-
-// selection is how the configuration selects objects.
-type selection uint8
-
-const (
-	all      selection = iota
-	byLabel            // the API server applies a label selector
-	byFilter           // the forwarder applies a filter
-)
-
-// config is the configuration of the forwarders.
-type config struct {
-	selection selection
-	scope     scope
-	form
-	publishDeselected bool
-	change            bool // events include the previous state
-}
-
-// configurations is the number of configurations that have the same scope.
-const configurations = 24
-
-// configOf returns the configuration with a number. Numbers are less than configurations if the scope can't
-// change, and less than configurations times scopes otherwise.
-func configOf(number int) config {
-	c := config{selection: selection(number % 3), publishDeselected: number/6%2 == 1, change: number/12%2 == 1, scope: scope(number / configurations)}
-	c.project = number/3%2 == 1
-	return c
-}
-
-// number is the inverse of configOf.
-func (c config) number() int {
-	bit := map[bool]int{true: 1}
-	return int(c.selection) + 3*bit[c.project] + 6*bit[c.publishDeselected] + 12*bit[c.change] + configurations*int(c.scope)
-}
 
 const (
 	refreshPeriod   = 10 * time.Minute
@@ -238,6 +200,15 @@ func (p *process) enqueue(k event.Key) {
 	q.waiting, q.since = true, time.Time{}
 }
 
+// enqueueShown enqueues the keys of all objects in the indexer.
+func (p *process) enqueueShown() {
+	for object, o := range p.reflector.indexer {
+		if o != nil {
+			p.enqueue(keyOf(object))
+		}
+	}
+}
+
 // work lets a worker process one key.
 func (p *process) work(object int) {
 	q := &p.keys[object]
@@ -297,52 +268,6 @@ func (p *process) reconcile() {
 		p.reconciler.Refresh()
 	}
 	p.spawn(reconciler, func() { p.next = p.reconciler.Once(context.Background(), p.now) })
-}
-
-// compared is the cluster that the reconciler compares with the bus. It sorts the entries, because
-// the checkpoint returns them in random order and a seed must replay exactly.
-type compared struct{ *process }
-
-var _ checkpoint.Cluster = compared{}
-
-func sorted(acked iter.Seq2[event.Key, event.Acked]) iter.Seq2[event.Key, event.Acked] {
-	entries := maps.Collect(acked)
-	return func(yield func(event.Key, event.Acked) bool) {
-		for _, k := range slices.SortedFunc(maps.Keys(entries), event.Key.Compare) {
-			if !yield(k, entries[k]) {
-				return
-			}
-		}
-	}
-}
-
-func (c compared) Reconcile(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) error {
-	var err error
-	c.resolver.Comparing(gr, func() bool {
-		var found reconcile.Comparison
-		found, err = c.comparer.Reconcile(ctx, gr, sorted(acked))
-		return err == nil && found.Decided()
-	})
-	return err
-}
-
-func (c compared) Confirm(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) error {
-	_, err := c.comparer.Confirm(ctx, gr, sorted(acked))
-	return err
-}
-
-func (c compared) EnqueueAll() {
-	c.raiseEpochs()
-	c.reselect()
-	for _, k := range c.ledger.Dirty() {
-		c.enqueue(k)
-	}
-	for object, o := range c.reflector.indexer {
-		if o != nil {
-			c.enqueue(keyOf(object))
-		}
-	}
-	c.compareResource()
 }
 
 // noMetrics registers nothing.
