@@ -156,10 +156,10 @@ func (n *Namespaces) Listed() bool {
 }
 
 // ErrNotListed means that the selection needs the labels of namespaces, but the namespaces are not
-// listed yet.
+// listed yet. It denies access to nothing.
 var ErrNotListed = errors.New("namespaces are not listed yet")
 
-// Ready returns nil if Selects returns valid results.
+// Ready returns nil if Selects returns valid results, otherwise an error that wraps [ErrNotListed].
 func (n *Namespaces) Ready() error {
 	if n.selector == nil || n.Listed() {
 		return nil
@@ -167,7 +167,7 @@ func (n *Namespaces) Ready() error {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	if n.failing != nil {
-		return fmt.Errorf("namespaces are not listed yet: %w", n.failing)
+		return fmt.Errorf("%w: %w", ErrNotListed, n.failing)
 	}
 	return ErrNotListed
 }

@@ -100,3 +100,17 @@ func TestReviewsThatFail(t *testing.T) {
 		return nil
 	})
 }
+
+// TestNotListedIsNotDenied verifies that a resource that waits for the list of namespaces counts as
+// not denied. Otherwise a failed review leads to separate watches of any number of namespaces.
+func TestNotListedIsNotDenied(t *testing.T) {
+	n := discovery.NewNamespaces(discovery.NamespaceSelection{Selector: selector(t, "team=a")})
+	for _, failing := range []error{nil, errors.New("connection refused")} {
+		_ = n.Fail(failing)
+		w := &watched{}
+		w.alignment.Store(&alignment{denied: map[string]denial{"": {err: n.Ready()}, "a": {err: errors.New("denied")}}})
+		if got := w.coverage().Denied; len(got) != 1 || got["a"] == nil {
+			t.Errorf("failing with %v: got %v", failing, got)
+		}
+	}
+}

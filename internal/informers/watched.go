@@ -186,7 +186,9 @@ func (w *watched) coverage() discovery.Coverage {
 	_, everywhere := all[""]
 	c := discovery.Coverage{Everywhere: everywhere, Separately: !everywhere && len(all) > 0, Working: everywhere && !w.isForbidden(""), Denied: map[string]error{}}
 	for namespace, d := range w.alignment.Load().denied {
-		c.Denied[namespace] = d.err
+		if !errors.Is(d.err, discovery.ErrNotListed) {
+			c.Denied[namespace] = d.err
+		}
 	}
 	return c
 }
