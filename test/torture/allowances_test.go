@@ -194,6 +194,8 @@ func TestIDsAfterALoss(t *testing.T) {
 // returned only version 5 of the object.
 func TestAnswersOther(t *testing.T) {
 	last := message(5, "updated")
+	terminating := message(5, "updated", "resourceversion", "6")
+	terminating.Data = []byte(`{"metadata":{"deletionTimestamp":"2026-11-30T12:00:00Z"}}`)
 	answer := func(id string) harness.Received { return message(6, "deleted", "id", id) }
 	for name, c := range map[string]struct {
 		m, last harness.Received
@@ -206,6 +208,7 @@ func TestAnswersOther(t *testing.T) {
 		"a foreign event":                  {m: answer("u.deleted.repaired.5"), last: last, foreign: true},
 		"a state that was never returned":  {m: answer("u.deleted.repaired.5"), last: message(5, "updated", "resourceversion", "6")},
 		"a state of an object never known": {m: answer("v.deleted.repaired.5"), last: message(5, "updated", "uid", "v")},
+		"a state that a controller saw":    {m: answer("u.deleted.repaired.5"), last: terminating, want: true},
 		"a removal":                        {m: answer("u.deleted.repaired.5"), last: message(5, "deleted", "resourceversion", "6"), want: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	verifyreport "github.com/kuberelay/kuberelay/internal/verify/report"
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/poll"
@@ -168,14 +170,22 @@ func (w *world) mayAnswerOther(m harness.Received) bool {
 }
 
 // answersOther reports whether m answers the event of another forwarder right before it. That event must be a
-// removal, or have a state that the API server returned. A removal can have a version that no state has.
+// removal, or have a state that the API server returned to the user, or show an object that is being deleted. A
+// removal can have a version that no state has, and only controllers see each state of an object that is being
+// deleted.
 func (w *world) answersOther(m, last harness.Received) bool {
 	at := repairedID.FindStringSubmatch(m.Attributes["id"])
 	if len(at) == 0 || at[1] != positionOf(last) || w.isForeign(last) {
 		return false
 	}
 	_, was := w.user.state(last.Attributes["uid"], last.Attributes["resourceversion"])
-	return was || gone(last)
+	return was || gone(last) || isTerminating(last)
+}
+
+// isTerminating reports whether an event shows an object that is being deleted.
+func isTerminating(m harness.Received) bool {
+	o, err := objectOf(m)
+	return err == nil && (&unstructured.Unstructured{Object: o}).GetDeletionTimestamp() != nil
 }
 
 // deletesOther reports whether m is the delete of an object that another forwarder published right
