@@ -112,7 +112,7 @@ func (f *feed) caughtUp(c publish.Cursor) error {
 }
 
 const (
-	waitForAnything = "the bus has no events of the resource; the forwarder may not watch it"
+	waitForAnything = "the bus has no events of the resource; the forwarder might not watch it"
 	waitForSnapshot = "the first snapshot of the resource is not complete"
 	waitForPoint    = "the bus lost messages, and has no consistency point of the resource yet"
 )

@@ -258,7 +258,7 @@ func freshness(all []tail.Freshness, now time.Time) []string {
 		age := max(0, now.Sub(oldest.AsOf))
 		line := fmt.Sprintf("%s as of %s, %s ago", nameOf(*oldest), oldest.AsOf.UTC().Format(time.RFC3339), duration.HumanDuration(age))
 		if age > behindAfter {
-			line += ": the forwarder may be down or behind"
+			line += ": the forwarder might be down or behind"
 		}
 		lines = append(lines, line)
 	}

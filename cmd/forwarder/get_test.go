@@ -292,7 +292,7 @@ func TestFreshness(t *testing.T) {
 		{"recent", []tail.Freshness{of("pods", 3*time.Second)}, []string{`pods of the cluster "prod" as of 2026-03-01T11:59:57Z, 3s ago`}},
 		{"the oldest of two", []tail.Freshness{of("pods", 3*time.Second), of("services", time.Minute)}, []string{`services of the cluster "prod" as of 2026-03-01T11:59:00Z, 60s ago`}},
 		{"a clock that is behind", []tail.Freshness{of("pods", -time.Second)}, []string{`pods of the cluster "prod" as of 2026-03-01T12:00:01Z, 0s ago`}},
-		{"old", []tail.Freshness{of("pods", 5*time.Minute)}, []string{`pods of the cluster "prod" as of 2026-03-01T11:55:00Z, 5m ago: the forwarder may be down or behind`}},
+		{"old", []tail.Freshness{of("pods", 5*time.Minute)}, []string{`pods of the cluster "prod" as of 2026-03-01T11:55:00Z, 5m ago: the forwarder might be down or behind`}},
 		{"no point", []tail.Freshness{without}, []string{`the bus has no consistency point of daemonsets.apps of the cluster "prod", so the age of the objects is unknown`}},
 		{"syncing", []tail.Freshness{syncing}, []string{`the first sync of nodes of the cluster "prod" is not complete: objects can be missing`}},
 	} {

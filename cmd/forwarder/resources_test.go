@@ -224,7 +224,7 @@ widgets.example.com v1 yes  *.example.com namespaces alpha,beta`
 		`only objects whose labels match: app=web`,
 		`selectors that match nothing yet: gizmos`,
 		`exclusions that match nothing now: nonesuch`,
-		`API group whose discovery fails, which may have more resources: away.example.org: .+`,
+		`API group whose discovery fails, which might have more resources: away.example.org: .+`,
 		`3 watched, 1 of them only partly; 5 not watched`,
 	} {
 		if !regexp.MustCompile(`(?m)^` + line + `$`).MatchString(table) {

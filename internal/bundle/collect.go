@@ -20,7 +20,7 @@ import (
 // Collector collects a bundle from a running forwarder and from the bus.
 type Collector struct {
 	Forwarder *client.Client
-	Elsewhere bool          // the command line names the forwarder's address, so the settings may not be the forwarder's
+	Elsewhere bool          // the command line names the forwarder's address, so the settings might not be the forwarder's
 	Settings  config.Config // of this environment
 	NoLogs    bool          // leave out the log
 	Timeout   time.Duration // limit for the inspection of the bus

@@ -183,7 +183,7 @@ func checkDefinitions(f *Facts) verdict {
 	case err != nil:
 		return skip("the API server does not respond to permission checks: %v", err)
 	case len(denied) > 0:
-		return warn("grant them", "the user may not %s, so new resources are found by polling, and the deletes of a removed custom resource may be missed", names(denied))
+		return warn("grant them", "the user may not %s, so new resources are found by polling, and the deletes of a removed custom resource might be missed", names(denied))
 	}
 	return pass("the user may read CustomResourceDefinitions and APIServices")
 }
@@ -201,7 +201,7 @@ func checkNamespaceRights(f *Facts) verdict {
 	case len(denied) > 0 && f.watchesNamespaces():
 		return warn("grant them", "the user may not %s, so a misspelled name in KUBERELAY_EXCLUDE_NAMESPACES goes unnoticed", names(denied))
 	case len(denied) > 0:
-		return warn("grant them in a ClusterRole", "the user may not %s. If such a namespace is removed with its Role, the deletes of its objects may be missed", names(denied))
+		return warn("grant them in a ClusterRole", "the user may not %s. If such a namespace is removed with its Role, the deletes of its objects might be missed", names(denied))
 	}
 	return pass("the user may read the namespaces")
 }

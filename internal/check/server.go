@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// The ids of the checks that compare validities.
+// The ids of the checks that judge a [Validity].
 const (
 	ServerCertificate = "api-server-certificate"
 	ClientCertificate = "api-server-client-certificate"

@@ -24,8 +24,8 @@ type Source interface {
 	Load(ctx context.Context, yield func(event.Key, event.Acked) error) error
 }
 
-// Checkpoint loads the events on the bus into a term. It is safe for use by several goroutines. Make
-// one with [New].
+// Checkpoint loads the last event of each object from the bus into a term of the ledger. It is safe
+// for concurrent use. Make one with [New].
 type Checkpoint struct {
 	term    *ledger.Term
 	loading sync.Mutex // held for a whole load

@@ -19,7 +19,7 @@ func (r *Retention) Register(registerer prometheus.Registerer) {
 		}, func() float64 { return float64(r.Checkpoint.term.Deletes()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "kuberelay_deletes_purged_early_total",
-			Help: "Deleted objects whose events were purged before the end of KUBERELAY_DELETE_RETENTION, because more than KUBERELAY_MAX_DELETES were kept. Alert if it grows: a subscriber that was away may have missed these deletes.",
+			Help: "Deleted objects whose events were purged before the end of KUBERELAY_DELETE_RETENTION, because more than KUBERELAY_MAX_DELETES were kept. Alert if it grows: a subscriber that was away might have missed these deletes.",
 		}, func() float64 { return float64(r.early.Load()) }),
 	)
 }

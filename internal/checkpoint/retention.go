@@ -53,7 +53,7 @@ type Retention struct {
 	warned time.Time    // when Run last logged a warning about such deletes
 }
 
-var errPossibleLosses = errors.New("the bus may have lost events since the last read of the checkpoint")
+var errPossibleLosses = errors.New("the bus might have lost events since the last read of the checkpoint")
 
 const (
 	minEarlyAge   = 5 * time.Minute  // minimum age of a delete that is purged before After

@@ -29,7 +29,7 @@ var builtInGroups = []string{
 }
 
 // IsBuiltIn reports whether kube-apiserver itself serves a group. An API server of another version,
-// or with other flags, may not serve every resource of the group, but the objects of such a
+// or with other flags, might not serve every resource of the group, but the objects of such a
 // resource stay in etcd. So the absence of a built-in resource never proves that its objects are
 // gone.
 func IsBuiltIn(group string) bool {

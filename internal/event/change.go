@@ -194,9 +194,10 @@ func (a Acked) IsSameEvent(b Acked) bool {
 	return a == b
 }
 
-// MaxText is the maximum length in bytes of a partition key and of an event's id. API servers use
-// far shorter values. The limit protects memory: the forwarder keeps these values in memory, and a
-// compressed batch of a few kilobytes can contain a value of many megabytes.
+// MaxText is the maximum length in bytes of a partition key, of an event's id, of an apiVersion, and
+// of a claim on Kafka. API servers use far shorter values. The limit protects memory: the forwarder
+// keeps these values in memory, and a compressed batch of a few kilobytes can contain a value of many
+// megabytes.
 const MaxText = 4096
 
 // maxVersion is the maximum combined length in bytes of a UID and a resourceVersion. Even if all of
@@ -206,7 +207,7 @@ const maxVersion = 1024
 // validVersion returns an error if a UID and a resourceVersion are longer than maxVersion.
 func validVersion(uid, version string) error {
 	if n := len(uid) + len(version); n > maxVersion {
-		return fmt.Errorf("uid and resourceVersion have %d bytes, and the limit is %d", n, maxVersion)
+		return fmt.Errorf("uid and resourceVersion have %d bytes together, and the limit is %d", n, maxVersion)
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func Explain(ctx context.Context, c Config, q Question) (Explanation, error) {
 		x.FailingGroups = append(x.FailingGroups, FailingGroup{group, e.catalog.Failed[group].Error()})
 	}
 	if err := discovery.Ready(ctx, c.Discovery); err != nil && !apierrors.IsForbidden(err) {
-		x.Warnings = append(x.Warnings, "the API server is not ready, so it may not show everything that it serves: "+err.Error())
+		x.Warnings = append(x.Warnings, "the API server is not ready, so it might not show everything that it serves: "+err.Error())
 	}
 	x.Suggestions = map[string]string{}
 	for _, unmatched := range append(slices.Clone(x.Unmatched), x.UnmatchedExclude...) {

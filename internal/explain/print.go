@@ -134,7 +134,7 @@ func writeNotes(b *bytes.Buffer, x Explanation) {
 	note("with hashes in place of: %s", strings.Join(x.HashFields, ", "))
 	note("warning: fields that are known to hold secrets are published: %s", strings.Join(x.ReadableFields, ", "))
 	for _, g := range x.FailingGroups {
-		note("API group whose discovery fails, which may have more resources: %s", cmp.Or(g.Group, "core")+": "+g.Error)
+		note("API group whose discovery fails, which might have more resources: %s", cmp.Or(g.Group, "core")+": "+g.Error)
 	}
 	for _, warning := range x.Warnings {
 		note("warning: %s", warning)

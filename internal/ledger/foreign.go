@@ -172,7 +172,7 @@ func isSameVersion(a, acked event.Acked) bool {
 // Otherwise any event qualifies, because this forwarder publishes the live object after it.
 // isOfAnother also returns true if the bus has no event and none is known.
 //
-// Our watch may not have shown the intermediate object: our watch can be behind the other forwarder's
+// Our watch might not have shown the intermediate object: our watch can be behind the other forwarder's
 // watch, and a list does not contain an object that was created and deleted before the list.
 func isOfAnother(acked, a event.Acked, v event.View) bool {
 	live := v.Live

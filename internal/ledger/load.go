@@ -137,7 +137,7 @@ func (p packed) isKnown(is packed) bool {
 	return p == is && p != packed{}
 }
 
-// isOpen reports whether the load may still set the event of a key. It may not if the key was written
+// isOpen reports whether the load can still set the event of a key. It cannot if the key was written
 // during the load, or if the term has ended.
 func (l *Load) isOpen(key event.Key) bool {
 	_, written := l.term.written[key]

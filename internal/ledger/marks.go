@@ -13,7 +13,7 @@ type Mark struct {
 	generation generation
 }
 
-// Point is a consistency point of a resource that the bus may not have reached yet. The bus reaches
+// Point is a consistency point of a resource that the bus might not have reached yet. The bus reaches
 // the point when it reaches the mark.
 type Point struct {
 	event.Point

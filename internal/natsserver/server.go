@@ -13,7 +13,7 @@
 //
 // Limits:
 //
-//   - Messages that were acknowledged in the last two minutes may not survive a power loss or a
+//   - Messages that were acknowledged in the last two minutes might not survive a power loss or a
 //     kernel crash. JetStream writes them at once but syncs to disk at intervals.
 //   - It is a single server. If the bus must survive the loss of a machine, run a NATS
 //     cluster and set KUBERELAY_NATS_URL.

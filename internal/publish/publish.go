@@ -31,7 +31,7 @@ type Publisher interface {
 	//	                 event on the bus
 	//	ErrTooLarge      the bus will never accept a message of this size
 	//	ErrNotSent       the message was not sent to the bus and is certainly not stored
-	//	anything else    the outcome is unknown: the message may be stored. It is safe
+	//	anything else    the outcome is unknown: the message might be stored. It is safe
 	//	                 to publish the same or a later state again
 	//
 	// The text of each error begins with "publish" and the ID of the message.

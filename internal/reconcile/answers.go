@@ -49,8 +49,8 @@ func (s *answers) isAnswered(k event.Key, q question, now time.Time) bool {
 	return ok && a.question == q && now.Before(a.until)
 }
 
-// record records that a question was answered. If the last answer was to the same question, the
-// pause doubles.
+// record records that a read answered a question. The answer expires after a pause. If the key's
+// previous answer was to the same question, the pause doubles.
 func (s *answers) record(k event.Key, q question, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

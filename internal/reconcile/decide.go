@@ -33,7 +33,7 @@ type ObjectView struct {
 	Version string        // the informer's version before Live was read; Live includes every change up to it
 	Live    *event.Object // the object in the informer, nil for none
 
-	// Filtered means that a label or field selector applies, so the informer may not show every
+	// Filtered means that a label or field selector applies, so the informer might not show every
 	// existing object.
 	Filtered bool
 

@@ -45,7 +45,8 @@ func (p *pass) readObjects(ctx context.Context) error {
 	err := p.Each(ctx, len(p.objects), func(ctx context.Context, n int) (err error) {
 		answers[n], err = p.readObject(ctx, p.objects[n], behind[n])
 		// If access is denied in one namespace, or an object cannot be converted, other reads may still
-		// succeed. If the API server cannot reach etcd, every read fails with an internal error.
+		// succeed. But if the API server cannot reach etcd, every read fails with an internal error, so
+		// maxFailed internal errors end the reads.
 		if apierrors.IsForbidden(err) || apierrors.IsInternalError(err) && failed.Add(1) < maxFailed {
 			refused[n], err = err, nil
 		}

@@ -21,7 +21,7 @@ const maxOwners = 16
 
 // Owner returns the topmost known controller in the chain of an object's owners. It returns nil if
 // the object has no controller, or if owners are not followed. It returns false if the
-// next owner in the chain may not have been listed yet.
+// next owner in the chain might not have been listed yet.
 func (g *Graph) Owner(k event.Key, o *event.Object) (*event.Owner, bool) {
 	if !g.owners {
 		return nil, true

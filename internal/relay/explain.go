@@ -142,7 +142,7 @@ func (c unmatchedCollector) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	all, _ := c.relay.allUnmatched()
-	sent := map[status.Unmatched]bool{} // a list may have an entry twice, and a metric may not have a series twice
+	sent := map[status.Unmatched]bool{} // a list may have an entry twice, and a metric cannot have a series twice
 	for _, u := range all {
 		u.Entry, u.Suggestion = strings.ToValidUTF8(u.Entry, "?"), ""
 		if !sent[u] {

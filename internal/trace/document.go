@@ -65,7 +65,7 @@ type APIServer struct {
 type Selected string
 
 // The values of Selected. IsForbidden means that the settings select the resource, but the
-// forwarder may not watch it there.
+// forwarder is not allowed to watch it there.
 const (
 	IsSelected    Selected = "yes"
 	NotSelected   Selected = "no"

@@ -56,7 +56,7 @@ func Causes() []Cause {
 		{Unchanged, 0, "the current state differs from the last event only in fields that are not published", ""},
 		{DeleteOnBus, 0, "the object is gone, and the last event says so", ""},
 		{Deselection, 1, "a setting does not select the object", "change the setting, and restart the forwarder; forwarder resources shows what KUBERELAY_RESOURCES matches"},
-		{Forbidden, 1, "the forwarder may not watch the object", "grant get, list, and watch"},
+		{Forbidden, 1, "the forwarder is not allowed to watch the object", "grant get, list, and watch"},
 		{WatchFailing, 1, "the list or the watch of the resource fails", "repair what the error names; forwarder status shows more about the resource"},
 		{WatchBehind, 1, "the watch does not show the last change yet", "wait; if it lasts, the API server or the network is slow"},
 		{StartingUp, 1, "the forwarder is starting", "wait; if it lasts, see forwarder status"},

@@ -172,7 +172,7 @@ func (c *cluster) scope(namespace, name string, as view) scope {
 }
 
 // errInexact means that the API server cannot list a resource at a given version. An aggregated API
-// server may not support such lists.
+// server might not support such lists.
 var errInexact = errors.New("the list has a different resourceVersion than requested")
 
 // list calls each for every object in the scope, as of the resourceVersion that it returns.

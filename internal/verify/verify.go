@@ -221,7 +221,7 @@ func (v *verification) compareResource(ctx context.Context, r resource) (report.
 
 // findExtra turns each object on the bus that no list returned into a candidate, unless the object
 // is out of scope. It also turns each object whose resource the cluster does not serve into a
-// candidate.
+// candidate. If the discovery of a group failed, it records the group's resources as unlisted instead.
 func (v *verification) findExtra() {
 	v.follower.Live(func(k event.Key, mark uint32) {
 		gr := k.GroupResource()

@@ -36,9 +36,9 @@ func (q *Queue) Drain(ctx context.Context) error {
 	return nil
 }
 
-// drain returns the keys in backoff, which the caller must add to client-go's queue. They count as added,
-// so emptied is closed only after client-go's queue has pushed each of them. For a key whose handler has
-// just failed, client-go's queue does so in Done.
+// drain begins the drain. It returns the keys in backoff, which the caller must add to client-go's
+// queue. These keys count as added until client-go's queue pushes them, so that emptied is not closed
+// before that. If the handler of a key has just failed, client-go's queue pushes the key in Done.
 func (q *priorityQueue) drain() []item {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -44,7 +44,7 @@ type Handler func(ctx context.Context, key event.Key, done func(Result))
 // Config configures a Queue. There are no defaults: every field except MetricsProvider and
 // MaxLowPriorityDelay is required.
 type Config struct {
-	Workers     int   // handlers that run at once; a handler that has returned doesn't count
+	Workers     int   // maximum number of running handlers; a key can be in flight after its handler returns
 	MaxInFlight Limit // limits the keys that are handed out and not completed
 	// MaxLowPriorityInFlight limits the low-priority keys in flight. The bus processes messages in
 	// order, so a change waits behind the low-priority messages.

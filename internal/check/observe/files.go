@@ -19,8 +19,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
-// credentials returns the validities of a kubeconfig's credentials, by the id of the check that
-// judges them. Call it before the token is removed from the kubeconfig.
+// credentials returns the validity of each credential in a kubeconfig, by the id of the check that
+// judges it. Call it before the token is removed from the kubeconfig.
 func credentials(rc *rest.Config) map[string][]check.Validity {
 	all := map[string][]check.Validity{}
 	const what = "the client certificate in the kubeconfig"
@@ -44,7 +44,7 @@ func credentials(rc *rest.Config) map[string][]check.Validity {
 	return all
 }
 
-// files adds the validities of the configured files.
+// files adds the validity of each certificate and token in the configured files.
 func files(c config.Config, to map[string][]check.Validity) {
 	add := func(id, variable, path string) {
 		if path != "" {

@@ -48,7 +48,7 @@ type Answer struct {
 // watched resources, each in its watched version. Ask returns before if nothing has changed.
 //
 // If references are followed, the first answer must be complete: a missing resource deselects the
-// objects that only its objects refer to. An API server that is starting may not serve custom resources
+// objects that only its objects refer to. An API server that is starting might not serve custom resources
 // yet. Ask therefore returns an error until the API server is ready.
 func (s Survey) Ask(ctx context.Context, before *Answer, watched map[schema.GroupResource]Plan) (*Answer, error) {
 	var known *discovery.Catalog

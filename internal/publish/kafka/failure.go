@@ -14,7 +14,7 @@ var ErrMisconfigured = failure.ErrMisconfigured
 const resultDenied publish.Result = "denied"
 
 var (
-	errTimeout       = publish.Failure(publish.ResultTimeout, errors.New("no acknowledgement in time: the message may be stored"))
+	errTimeout       = publish.Failure(publish.ResultTimeout, errors.New("no acknowledgement in time: the message might be stored"))
 	errWaited        = publish.Failure(publish.ResultTimeout, errors.New("not sent in time: the partition was waiting for the acknowledgement of earlier batches or of checkpoint records"))
 	errBusy          = publish.Failure(publish.ResultBusy, errors.New("an earlier event of the object awaits its acknowledgement"))
 	errPartitionBusy = publish.Failure(publish.ResultBusy, errors.New("the partition reached its in-flight limit, or does not acknowledge"))

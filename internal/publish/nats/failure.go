@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	errTimeout = publish.Failure(publish.ResultTimeout, errors.New("no acknowledgement in time: the message may be stored"))
-	errLost    = publish.Failure(stream.ResultDisconnected, errors.New("the connection broke before the acknowledgement: the message may be stored"))
+	errTimeout = publish.Failure(publish.ResultTimeout, errors.New("no acknowledgement in time: the message might be stored"))
+	errLost    = publish.Failure(stream.ResultDisconnected, errors.New("the connection broke before the acknowledgement: the message might be stored"))
 	errOffline = publish.Failure(stream.ResultDisconnected, errors.New("not connected"))
 	errClosed  = stream.ErrClosed
 )

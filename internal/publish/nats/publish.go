@@ -126,7 +126,7 @@ func (b *Bus) acknowledge(f *flight, msg *natsgo.Msg) {
 	err := json.Unmarshal(msg.Data, &ack)
 	switch {
 	case err != nil:
-		b.finish(f, 0, fmt.Errorf("the response of the server is not an acknowledgement: %w", err))
+		b.finish(f, 0, fmt.Errorf("the server's response is not an acknowledgement: %w", err))
 	case ack.Error != nil && ack.Error.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence && binding.IsConditional(f.m):
 		b.readLast(f)
 	case ack.Error != nil:

@@ -130,7 +130,7 @@ func (s natsSource) EventAt(ctx context.Context, k event.Key, position uint64) (
 		return wire.Event{}, false, err
 	}
 	if want := wire.Subject(s.Prefix, s.Cluster, wire.Object(k)); m.Subject != want {
-		return wire.Event{}, false, fmt.Errorf("read the event of %s at %d: its subject is %s", k, position, m.Subject)
+		return wire.Event{}, false, fmt.Errorf("read the event of %s: the message at %d has the subject %s", k, position, m.Subject)
 	}
 	e, _ = wire.FromNATS(m.Headers, m.Data) // e has no attributes if the message isn't an event
 	return e, true, nil

@@ -127,8 +127,8 @@ func text(s string, slash bool) (string, error) {
 	return exactly(s, plain, was, func(at int) bool { return must[at] })
 }
 
-// mustEncode reports for each byte whether it must be encoded: it belongs to a character that
-// CloudEvents 1.0, section 3.1, forbids, it is the mark, or it is "/" and slash is set.
+// mustEncode reports for each byte of s whether it must be percent-encoded. These bytes must be: "%",
+// the bytes of characters that section 3.1 of CloudEvents 1.0 forbids, and, if slash is set, "/".
 func mustEncode(s string, slash bool) []bool {
 	must := make([]bool, 0, len(s))
 	for at := 0; at < len(s); {

@@ -78,8 +78,11 @@ const (
 	goneAfter = 2 * time.Second
 )
 
-// persist repeats attempt until it succeeds or fails with an error that a retry cannot fix, until
-// the topic turns out not to exist ([ErrNoTopic]), or until ctx ends.
+// persist repeats attempt until one of these is true:
+//
+//   - It succeeds, or fails with an error that a retry cannot fix.
+//   - The topic does not exist ([ErrNoTopic]).
+//   - ctx ends, or the client is closed.
 func (c *Client) persist(ctx context.Context, topic string, attempt func() error) error {
 	var unknown time.Time // when the brokers first did not know the topic
 	for wait := firstWait; ; wait = min(2*wait, maxWait) {

@@ -88,7 +88,7 @@ func (c *Client) ReadOne(ctx context.Context, topic string, partition int, offse
 // ReadStored is [Client.ReadOne] for an offset at which a record was stored. If the log ends
 // before that record, the error is [ErrPastEnd]: either the brokers lost the record, or the
 // broker that responded is behind. A new leader does not know at first which records are
-// committed (KIP-207), and a former leader may not know that it was replaced.
+// committed (KIP-207), and a former leader might not know that it was replaced.
 func (c *Client) ReadStored(ctx context.Context, topic string, partition int, offset int64, refused ...func(Refused)) (rec Record, found bool, err error) {
 	r := c.cursor(topic, partition, offset, 1, refused) // brokers return at least one whole batch (KIP-74)
 	r.slots = &c.singles

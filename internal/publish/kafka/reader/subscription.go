@@ -190,8 +190,9 @@ func (s *subscription) resume(ctx context.Context) error {
 	return errors.Join(why...)
 }
 
-// since returns the first offset to read in each partition for FromTime. ends are the end offsets of
-// the partitions.
+// since returns the first offset to read in each partition of a topic if the subscription is about to
+// begin at a time ([publish.FromTime]). Otherwise, it returns nil. ends are the end offsets of the
+// partitions. They are the result for partitions without a record from that time or later.
 func (s *subscription) since(ctx context.Context, topic string, ends []int64) ([]int64, error) {
 	if s.started || s.target.opts.From != publish.FromTime {
 		return nil, nil

@@ -12,7 +12,7 @@ import (
 // session's index has the position of every object's last event. After such an entry, the load
 // writes the correct entry again. If the object has no event, the load removes the entry instead.
 
-// Doubts are the records in one partition of the checkpoint topic that may not describe the last
+// Doubts are the records in one partition of the checkpoint topic that might not describe the last
 // event of their object.
 type Doubts struct {
 	Home   int    // the partition of the checkpoint topic

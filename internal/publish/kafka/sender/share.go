@@ -38,7 +38,7 @@ func (s *Sender) IsStalled(now time.Time) bool {
 func (s *Sender) working(is bool) {
 	since := time.Duration(0)
 	if is {
-		since = max(1, time.Since(s.created)) // at least 1, because 0 means none, and the clock may not have advanced
+		since = max(1, time.Since(s.created)) // at least 1, because 0 means none, and the clock might not have advanced
 	}
 	s.since.Store(int64(since))
 }

@@ -133,8 +133,8 @@ func (p *part) read(offset int64, key string, e record.Entry) {
 // isState reports whether an entry describes an existing object.
 func isState(e record.Entry) bool { return e != (record.Entry{}) && e.Type == "" && !e.Deleted }
 
-// isErasedBy reports whether the object's next entry erased e: it is for the same partition, and
-// describes neither the event of e nor a later one.
+// isErasedBy reports whether other, the object's next entry, erased e. It did if it is for the same
+// partition, and describes neither the event of e nor a later event.
 func (e erasedEntry) isErasedBy(other record.Entry) bool {
 	return other.Topic == e.Topic && other.Partition == e.Partition &&
 		(other.Offset < e.Offset || other.Offset == e.Offset && !other.IsSameEvent(e.Entry))

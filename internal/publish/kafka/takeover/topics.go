@@ -64,11 +64,11 @@ func (c *Checkpoint) Take(name string, partitions int) *Topic {
 	return newTopic(name, partitions, c.Records, of, c.erased[name])
 }
 
-// Write is a record to write to the checkpoint topic. The kind [record.Removed] removes the entry of the
-// key. A state has no session and writer, because only the caller knows them.
+// Write is a record to write to the checkpoint topic. A record of the kind [record.Removed] removes the
+// entry of its key. In a record of the kind [record.OfTopic], the caller sets the session and the writer.
 type Write struct {
 	Partition int    // of the checkpoint topic
-	Key       string // "" for a state
+	Key       string // "" for the state of a topic
 	record.Checkpoint
 }
 

@@ -32,7 +32,7 @@ const (
 
 // Errors that requests return.
 var (
-	ErrClosed   = publish.Failure(publish.ResultClosed, errors.New("the client is closed: the message may or may not be stored"))
+	ErrClosed   = publish.Failure(publish.ResultClosed, errors.New("the client is closed: the message might or might not be stored"))
 	ErrNoStream = publish.Failure(ResultNoStream, errors.New("no stream responded: it does not exist, or has no leader at the moment"))
 	ErrNoLeader = publish.Failure(ResultNoStream, errors.New("the stream has no leader: too few of its replicas are reachable"))
 )

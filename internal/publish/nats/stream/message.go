@@ -115,7 +115,7 @@ func ParseMessage(answer *natsgo.Msg) (*Message, error) {
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(answer.Data, &body); err != nil {
-		return nil, fmt.Errorf("the response of the server is not a message: %w", err)
+		return nil, fmt.Errorf("the server's response is not a message: %w", err)
 	}
 	switch {
 	case body.Error != nil && body.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
@@ -123,7 +123,7 @@ func ParseMessage(answer *natsgo.Msg) (*Message, error) {
 	case body.Error != nil:
 		return nil, APIFailure(body.Error)
 	case body.Message == nil:
-		return nil, fmt.Errorf("the response of the server has no message")
+		return nil, fmt.Errorf("the server's response has no message")
 	}
 	s := &Message{Subject: body.Message.Subject, Sequence: body.Message.Sequence, Time: body.Message.Time, Data: body.Message.Data}
 	if len(body.Message.Headers) > 0 {

@@ -35,7 +35,7 @@ type Options struct {
 	TokenFile    string // KUBERELAY_NATS_TOKEN_FILE
 	CredsFile    string // KUBERELAY_NATS_CREDS_FILE: a JWT and its seed, as nsc writes them
 	NkeyFile     string // KUBERELAY_NATS_NKEY_FILE: a user's seed; another key needs a restart
-	// TokenOptional means that TokenFile may not exist yet, because the server creates it when it
+	// TokenOptional means that TokenFile might not exist yet, because the server creates it when it
 	// starts. Without the file, the client presents no token.
 	TokenOptional bool
 

@@ -148,7 +148,7 @@ func (p *Puller) pause() bool {
 	}
 }
 
-// respond handles a response of the server that carries no message.
+// respond handles a response from the server that carries no message.
 func (p *Puller) respond(header natsgo.Header) error {
 	switch status := header.Get("Status"); status {
 	case statusHeartbeat:

@@ -23,7 +23,7 @@ type rotation struct {
 // CheckFiles reconnects if a file changed. Without the reconnect, the server would accept the old
 // credentials for the lifetime of the connection, because it checks credentials only at connect. If
 // the server rejects the new credentials, the connection stays: the server may learn about them
-// later, or the other files may not be written yet.
+// later, or the other files might not be written yet.
 func (l *link) CheckFiles(ctx context.Context) {
 	r := &l.rotation
 	r.mu.Lock()
