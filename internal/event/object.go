@@ -158,7 +158,7 @@ type Outlived struct {
 // Tombstone records that an object is deleted, or deselected.
 type Tombstone struct {
 	UID        string
-	Number     uint64 // increases in the order in which the ledger received tombstones
+	Number     uint64 // increases in the order in which the ledger received reports
 	Deselected bool
 	Observed   time.Time
 	Cause      Cause

@@ -228,7 +228,7 @@ func (d departed) Reported(event.Key) string { return "" }
 func (d departed) Interest(event.Key) ledger.Interest { return ledger.Interest{} }
 
 // Shown implements [forward.Informers].
-func (d departed) Shown(event.Key) ledger.Shown { return ledger.Shown{} }
+func (d departed) Shown(event.Key) string { return "" }
 
 // Settled implements [forward.Informers].
 func (d departed) Settled(event.Key) {}

@@ -21,7 +21,7 @@ func (r realLedger) Lookup(k event.Key) event.View {
 	return v
 }
 
-func (realLedger) Shown(event.Key) ledger.Shown { return ledger.Shown{} }
+func (realLedger) Shown(event.Key) string { return "" }
 func (realLedger) Interest(event.Key) ledger.Interest {
 	return ledger.Interest{Selected: true, Published: true}
 }

@@ -34,8 +34,9 @@ type Informers interface {
 	Reported(event.Key) string
 	// Interest reports whether an object of this key belongs on the bus. It does not block.
 	Interest(event.Key) ledger.Interest
-	// Shown returns what the informers show of this key. It does not block.
-	Shown(event.Key) ledger.Shown
+	// Shown returns the UID of the object that the informers show, or "" if they show none that is
+	// selected. It does not block.
+	Shown(event.Key) string
 	// Settled is called when the bus may have received changes of this key that it lacked.
 	Settled(event.Key)
 	// Unreported is called when the bus has acknowledged an event of an object that the informers
@@ -52,7 +53,7 @@ type Ledger interface {
 	Get(event.Key) event.Acked
 	IsAttempt(key event.Key, bus event.Acked) bool
 	Replace(key event.Key, was, is event.Acked) bool
-	Settle(key event.Key, acked event.Acked, of ledger.Interest, shown ledger.Shown)
+	Settle(key event.Key, acked event.Acked, of ledger.Interest, shown string)
 	Acknowledge(key event.Key, acked event.Acked, state *event.Object, of ledger.Interest) (reported bool)
 	Unanswered(key event.Key, acked, sent event.Acked, c *event.Change, of ledger.Interest)
 	Conflict(c event.Change, acked, bus event.Acked, lost bool)

@@ -80,9 +80,9 @@ func (b *bench) Reported(event.Key) string { return b.view.Reported }
 func (b *bench) Interest(event.Key) ledger.Interest {
 	return ledger.Interest{Selected: true, Published: true}
 }
-func (b *bench) Shown(event.Key) ledger.Shown { return ledger.Shown{} }
-func (b *bench) Settled(event.Key)            {}
-func (b *bench) Unreported(k event.Key)       { b.unreported = append(b.unreported, k) }
+func (b *bench) Shown(event.Key) string { return "" }
+func (b *bench) Settled(event.Key)      {}
+func (b *bench) Unreported(k event.Key) { b.unreported = append(b.unreported, k) }
 func (b *bench) Unpublishable(event.Key) {
 	b.unpublishable++
 	b.view.Unpublishable = true
@@ -108,7 +108,7 @@ func (b *bench) Get(k event.Key) event.Acked { return b.known().Get(k) }
 func (b *bench) IsAttempt(k event.Key, bus event.Acked) bool {
 	return b.known().IsAttempt(k, bus)
 }
-func (b *bench) Settle(k event.Key, a event.Acked, of ledger.Interest, shown ledger.Shown) {
+func (b *bench) Settle(k event.Key, a event.Acked, of ledger.Interest, shown string) {
 	b.known().Settle(k, a, of, shown)
 	b.settle(a)
 }

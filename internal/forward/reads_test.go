@@ -66,10 +66,10 @@ type ledgerOf event.Acked
 
 var _ Ledger = ledgerOf{}
 
-func (l ledgerOf) Get(event.Key) event.Acked                                  { return event.Acked(l) }
-func (ledgerOf) IsAttempt(event.Key, event.Acked) bool                        { return false }
-func (ledgerOf) Replace(event.Key, event.Acked, event.Acked) bool             { return true }
-func (ledgerOf) Settle(event.Key, event.Acked, ledger.Interest, ledger.Shown) {}
+func (l ledgerOf) Get(event.Key) event.Acked                            { return event.Acked(l) }
+func (ledgerOf) IsAttempt(event.Key, event.Acked) bool                  { return false }
+func (ledgerOf) Replace(event.Key, event.Acked, event.Acked) bool       { return true }
+func (ledgerOf) Settle(event.Key, event.Acked, ledger.Interest, string) {}
 func (ledgerOf) Acknowledge(event.Key, event.Acked, *event.Object, ledger.Interest) bool {
 	return true
 }

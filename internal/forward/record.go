@@ -12,7 +12,8 @@ func (f *Forwarder) unanswered(key event.Key, acked, sent event.Acked, c *event.
 }
 
 func (f *Forwarder) settle(key event.Key, acked event.Acked) {
-	f.Ledger.Settle(key, acked, f.Informers.Interest(key), f.Informers.Shown(key))
+	in := f.Informers.Interest(key) // before Shown, because its number of reports applies to both
+	f.Ledger.Settle(key, acked, in, f.Informers.Shown(key))
 	f.Informers.Settled(key)
 }
 

@@ -114,19 +114,20 @@ func TestShown(t *testing.T) {
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default"}}}, r)
 	unmatched := object("A", "6")
 	unmatched.Unselected = true
-	check := func(when string, want ledger.Shown) {
+	check := func(when, want string, reports uint64) {
 		t.Helper()
-		if got := b.Shown(r.Key(unmatched.Namespace, unmatched.Name)); got != want {
-			t.Errorf("%s: got %+v, want %+v", when, got, want)
+		k := r.Key(unmatched.Namespace, unmatched.Name)
+		if in, got := b.Interest(k), b.Shown(k); got != want || in.Reports != reports {
+			t.Errorf("%s: got %q after %d reports, want %q after %d", when, got, in.Reports, want, reports)
 		}
 	}
-	check("no object", ledger.Shown{})
+	check("no object", "", 0)
 	b.add(object("A", "5"))
-	check("an object", ledger.Shown{UID: "A"})
+	check("an object", "A", 1)
 	b.update(unmatched)
-	check("it stops matching", ledger.Shown{Tombstones: 1})
+	check("it stops matching", "", 2)
 	b.update(object("A", "7"))
-	check("it matches again", ledger.Shown{UID: "A", Tombstones: 1})
+	check("it matches again", "A", 3)
 }
 
 // TestAnObjectThatReturnedUnreported verifies that the end of an informer forgets the delete of an

@@ -55,7 +55,8 @@ func (s *Set) namespaceChanged(namespace string) {
 
 // Interest reports whether an object of a key belongs on the bus. It does not block.
 func (s *Set) Interest(k event.Key) ledger.Interest {
-	of := ledger.Interest{Selected: s.selects(k), Published: true}
+	of := ledger.Interest{Reports: s.ledger.Reports(), Published: true} // the number of reports before the rest
+	of.Selected = s.selects(k)
 	if w := s.watchedFor(k.GroupResource()); s.config.Shape != nil && w != nil {
 		o := w.get(k)
 		of.Published = o == nil || !o.Unselected
@@ -63,15 +64,15 @@ func (s *Set) Interest(k event.Key) ledger.Interest {
 	return of
 }
 
-// Shown returns what the informers show of a key. It does not block.
-func (s *Set) Shown(k event.Key) ledger.Shown {
-	shown := ledger.Shown{Tombstones: s.ledger.Tombstones()} // before the object
+// Shown returns the UID of the object that the informers show, or "" if they show none that is selected.
+// It does not block.
+func (s *Set) Shown(k event.Key) string {
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		if o := w.get(k); s.selectsObject(k, o) {
-			shown.UID = string(o.UID)
+			return string(o.UID)
 		}
 	}
-	return shown
+	return ""
 }
 
 // selectsObject reports whether o is an object that belongs on the bus. o may be nil.

@@ -17,7 +17,7 @@ func (l *Ledger) Include(key event.Key, o *event.Object, now time.Time) {
 			return
 		}
 		if d.uid == "" {
-			d.uid, d.version, d.observed = string(o.UID), o.ResourceVersion, now
+			d.uid, d.version, d.number, d.observed = string(o.UID), o.ResourceVersion, l.reports.Add(1), now
 			d.last, d.boundary = l.now, o.ResourceVersion
 		}
 		d.cause = event.CauseSnapshot

@@ -31,12 +31,12 @@ import (
 
 // Ledger is safe for use by several goroutines. Make one with [New].
 type Ledger struct {
-	mu         sync.RWMutex
-	tables     map[schema.GroupResource]*table // contains no empty table
-	since      map[int64]int                   // number of dirty keys by dirty.since
-	now        generation
-	tombstones atomic.Uint64 // number of tombstones added so far
-	term       *Term         // nil for none
+	mu      sync.RWMutex
+	tables  map[schema.GroupResource]*table // contains no empty table
+	since   map[int64]int                   // number of dirty keys by dirty.since
+	now     generation
+	reports atomic.Uint64 // see Reports
+	term    *Term         // nil for none
 }
 
 // New returns an empty ledger.

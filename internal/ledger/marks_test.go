@@ -24,7 +24,7 @@ func TestMarks(t *testing.T) {
 	unanswered := func(sent event.Acked) func(*Ledger) { // of another form of the state on the bus
 		return func(d *Ledger) { d.term.Unanswered(testKey, live("A", "1"), sent, nil, wanted) }
 	}
-	settle := func(d *Ledger) { d.term.Settle(testKey, live("A", "1"), wanted, Shown{}) }
+	settle := func(d *Ledger) { d.term.Settle(testKey, live("A", "1"), wanted, "") }
 	mark := (func(*Ledger))(nil)
 	tests := map[string]struct {
 		steps   []func(*Ledger)
@@ -86,7 +86,7 @@ func TestSince(t *testing.T) {
 	if since, dirty := d.DirtySince(testKey); !dirty || !since.Equal(start) {
 		t.Errorf("got %s, %t, want %s", since, dirty, start)
 	}
-	d.term.Settle(testKey, live("a", "2"), wanted, Shown{})
+	d.term.Settle(testKey, live("a", "2"), wanted, "")
 	if since, dirty := d.DirtySince(testKey); dirty {
 		t.Errorf("settled: got %s", since)
 	}
@@ -106,7 +106,7 @@ func TestBetween(t *testing.T) {
 			t.Errorf("between %d and %d: got %d, want %d", c.from, c.to, got, c.want)
 		}
 	}
-	d.term.Settle(testResource.Key("default", "b"), live("b", "1"), wanted, Shown{})
+	d.term.Settle(testResource.Key("default", "b"), live("b", "1"), wanted, "")
 	if got := d.Between(at(10), at(20)); got != 1 {
 		t.Errorf("after an acknowledgement: got %d, want 1", got)
 	}

@@ -13,6 +13,7 @@ import (
 // dirty holds the reports about a key until the bus has its state.
 type dirty struct {
 	uid, version string // of the last reported state; "" for none
+	number       uint64 // of the report of that state, see [Ledger.Reports]
 	since        int64  // when the first change that the bus lacks was reported, in seconds of Unix time
 	cause        event.Cause
 	observed     time.Time
@@ -36,7 +37,7 @@ func (l *Ledger) Observe(key event.Key, before, o *event.Object, cause event.Cau
 			d.before = before
 		}
 		d.unpublishable = d.unpublishable && d.uid == string(o.UID) && d.version == o.ResourceVersion
-		d.uid, d.version, d.cause, d.observed = string(o.UID), o.ResourceVersion, cause, now
+		d.uid, d.version, d.number, d.cause, d.observed = string(o.UID), o.ResourceVersion, l.reports.Add(1), cause, now
 		if d.last != l.now {
 			d.last, d.boundary = l.now, o.ResourceVersion
 		}
@@ -68,7 +69,7 @@ func (l *Ledger) AddTombstone(key event.Key, gone event.Tombstone) {
 			gone.Deselected, gone.Confirmed, gone.Contradicts = deselected, confirmed, contradicts
 			return true
 		})
-		gone.Number = l.tombstones.Add(1)
+		gone.Number = l.reports.Add(1)
 		d.tombstones = append(d.tombstones, gone)
 		d.outlived = nil
 		if d.uid == gone.UID {
@@ -114,10 +115,9 @@ func (l *Ledger) IsMissing(key event.Key) bool {
 	return !r.acked().Live() && (d == nil || !d.unpublishable)
 }
 
-// Tombstones returns the number of tombstones that the ledger has received, which is also the number
-// of the latest one. An informer shows a state before it reports the state. So after the call, the
-// informers show a state that is at least as recent as every tombstone up to that number.
-func (l *Ledger) Tombstones() uint64 { return l.tombstones.Load() }
+// Reports returns the number of states and tombstones reported so far, which is the number of the latest one. An
+// informer shows a state before it reports it. So it then shows a state at least as recent as each of these reports.
+func (l *Ledger) Reports() uint64 { return l.reports.Load() }
 
 // HasTombstone reports whether a key has a tombstone.
 func (l *Ledger) HasTombstone(key event.Key) (has bool) {

@@ -18,6 +18,11 @@ var (
 // wanted is the interest in an object that belongs on the bus.
 var wanted = Interest{Selected: true, Published: true}
 
+// wantedAfter is wanted after a number of reports.
+func wantedAfter(reports uint64) Interest {
+	return Interest{Selected: true, Published: true, Reports: reports}
+}
+
 // showsNothing means that an informer that stopped showed no object.
 var showsNothing map[event.Key]string
 
@@ -80,13 +85,13 @@ func TestDirty(t *testing.T) {
 		return func(d *Ledger) { d.AddTombstone(testKey, event.Tombstone{UID: uid, Cause: event.CauseReconcile}) }
 	}
 	settle := func(a event.Acked) func(*Ledger) {
-		return func(d *Ledger) { d.term.Settle(testKey, a, wanted, Shown{a.UID, d.Tombstones()}) }
+		return func(d *Ledger) { d.term.Settle(testKey, a, wantedAfter(d.Reports()), a.UID) }
 	}
 	settleEarlier := func(a event.Acked) func(*Ledger) { // the last tombstone came after the informers were asked
-		return func(d *Ledger) { d.term.Settle(testKey, a, wanted, Shown{a.UID, d.Tombstones() - 1}) }
+		return func(d *Ledger) { d.term.Settle(testKey, a, wantedAfter(d.Reports()-1), a.UID) }
 	}
 	settleUnseen := func(a event.Acked) func(*Ledger) { // the informers show no object
-		return func(d *Ledger) { d.term.Settle(testKey, a, wanted, Shown{"", d.Tombstones()}) }
+		return func(d *Ledger) { d.term.Settle(testKey, a, wantedAfter(d.Reports()), "") }
 	}
 	acknowledge := func(a event.Acked) func(*Ledger) {
 		return func(d *Ledger) { d.term.Acknowledge(testKey, a, nil, wanted) }
@@ -147,7 +152,7 @@ func TestDirty(t *testing.T) {
 		"deselected, and it is back":               {[]func(*Ledger){leave("A", "3"), settle(live("A", "3"))}, "nothing", 0},
 		"deselected after the informers are asked": {[]func(*Ledger){leave("A", "3"), settleEarlier(live("A", "3"))}, "[A.3]", 0},
 		"deselected, and gone from the informers":  {[]func(*Ledger){leave("A", "3"), settleUnseen(live("A", "3"))}, "[A.3]", 0},
-		"deselected again while it is compared":    {[]func(*Ledger){leave("A", "3"), func(d *Ledger) { d.term.Settle(testKey, live("A", "3"), Interest{}, Shown{}) }}, "[A.3]", 0},
+		"deselected again while it is compared":    {[]func(*Ledger){leave("A", "3"), func(d *Ledger) { d.term.Settle(testKey, live("A", "3"), Interest{}, "") }}, "[A.3]", 0},
 		"deselected, the bus shows it":             {[]func(*Ledger){leave("A", "3"), acknowledge(live("A", "3"))}, "[A.3]", 0},
 		"deselected and deleted, and it is shown":  {[]func(*Ledger){leave("A", "3"), bury("A", "4"), settle(live("A", "3"))}, "[A.4]", 0},
 		"first sync":                             {[]func(*Ledger){first("A", "1")}, "A.1 first", 1},
@@ -290,7 +295,7 @@ func TestOldest(t *testing.T) {
 	d.Observe(other, nil, object("B", "1"), event.CauseWatch, false, at(20))
 	d.Observe(testKey, nil, object("A", "2"), event.CauseWatch, false, at(30))
 	check("a later change of the same object", at(10))
-	d.term.Settle(testKey, event.Acked{}, wanted, Shown{})
+	d.term.Settle(testKey, event.Acked{}, wanted, "")
 	check("a failed try", at(10))
 	d.term.Acknowledge(testKey, live("A", "1"), object("A", "1"), wanted)
 	check("the first change is on the bus", at(20))
@@ -298,7 +303,7 @@ func TestOldest(t *testing.T) {
 	check("the other object is clean", at(30))
 	d.AddTombstone(testKey, event.Tombstone{UID: "A", Observed: at(40)})
 	check("what was to be sent is gone", at(30))
-	d.term.Settle(testKey, deleted("A", "2"), wanted, Shown{})
+	d.term.Settle(testKey, deleted("A", "2"), wanted, "")
 	check("nothing is dirty any more", time.Time{})
 	d.AddTombstone(testKey, event.Tombstone{UID: "C", Observed: at(50)})
 	check("a delete alone", at(50))
@@ -312,7 +317,7 @@ func TestOldest(t *testing.T) {
 	check("nothing is that old", at(70))
 	d.ForgetBefore(at(80))
 	check("the first change is forgotten", at(80))
-	d.term.Settle(testKey, live("D", "2"), wanted, Shown{})
+	d.term.Settle(testKey, live("D", "2"), wanted, "")
 	if len(d.since) != 0 {
 		t.Errorf("seconds are left: %v", d.since)
 	}
@@ -330,7 +335,7 @@ func TestAnObjectThatGoesWhileATermBeginsIsNotBroughtBack(t *testing.T) {
 	d = newLedger()
 	d.Observe(testKey, nil, object("A", "2"), event.CauseWatch, false, now)
 	d.Include(testKey, object("A", "1"), now)
-	d.term.Settle(testKey, live("A", "2"), wanted, Shown{})
+	d.term.Settle(testKey, live("A", "2"), wanted, "")
 	if n := d.FirstSyncLeft(testKey.GroupResource()); n > 0 || d.DirtyLen() > 0 {
 		t.Error("the first sync waits for a version that nobody will publish")
 	}

@@ -8,15 +8,9 @@ import (
 
 // Interest tells whether the object of a key belongs on the bus.
 type Interest struct {
-	Selected  bool // the rules that don't depend on the object's content select it
-	Published bool // the filter selects the object's content; true if the content is unknown
-}
-
-// Shown is what the informers show of a key. Tombstones is the value of [Ledger.Tombstones] before the
-// informers were asked.
-type Shown struct {
-	UID        string // of the object, if it is selected; "" otherwise
-	Tombstones uint64
+	Selected  bool   // the rules that don't depend on the object's content select it
+	Published bool   // the filter selects the object's content; true if the content is unknown
+	Reports   uint64 // the value of [Ledger.Reports] before the informers were asked
 }
 
 // IsAttempt reports whether an event on the bus can come from an unacknowledged publish of a key.
@@ -96,13 +90,14 @@ func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in
 
 // Settle records that the bus needs no new event for the current state of a key. If the current
 // state differs from the state on the bus only in unpublished fields, acked has the version of the
-// current state.
-func (t *Term) Settle(key event.Key, acked event.Acked, in Interest, shown Shown) {
+// current state. shown is the UID of the object that the informers show after they returned in, or "" if they
+// show none that is selected.
+func (t *Term) Settle(key event.Key, acked event.Acked, in Interest, shown string) {
 	t.step(key, func(of *table, r *record) {
 		d := r.others().dirty
-		if d != nil && acked.Live() && shown.UID == acked.UID { // the object left the selection and returned
+		if d != nil && acked.Live() && shown == acked.UID { // the object left the selection and returned
 			d.drop(func(t event.Tombstone) bool {
-				return t.Deselected && t.UID == acked.UID && t.Number <= shown.Tombstones
+				return t.Deselected && t.UID == acked.UID && t.Number <= in.Reports
 			})
 		}
 		of.reached(d, acked)
@@ -147,14 +142,14 @@ func (t *table) reached(d *dirty, acked event.Acked) {
 
 // settle removes from the dirty part of a key the changes that the bus now has. It keeps the
 // tombstones of the UIDs in attempts, because the bus may show these UIDs without having
-// acknowledged them.
+// acknowledged them. It keeps a state that was reported after the informers returned in.
 func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempts *attempts, in Interest) {
 	d := r.others().dirty
 	if d == nil {
 		return
 	}
 	mayShow := acked.Live() || attempts.mayShow() // if so, an object that stopped matching needs a removal
-	if !in.Selected || !mayShow && !in.Published {
+	if (!in.Selected || !mayShow && !in.Published) && d.number <= in.Reports {
 		t.forget(d)
 	}
 	r.dropUnshown(acked, attempts)

@@ -33,6 +33,7 @@ const (
 	resync
 	showSpace
 	align
+	race
 
 	// A process
 	startProcess
@@ -108,6 +109,7 @@ var infoOf = [kinds]kindInfo{
 	resync:     {"a resync enqueues all objects", 1, true},
 	showSpace:  {"the watch shows the namespace", 6, false},
 	align:      {"the informers follow the namespace", 12, false},
+	race:       {"the informers overtake the next decision", 1, true},
 
 	startProcess: {"a forwarder starts", 2, true},
 	lead:         {"the standby becomes the leader", 8, false},

@@ -105,6 +105,8 @@ func (w *world) doIn(p *process, a action) {
 		p.showSpace(a.arg)
 	case align:
 		p.align()
+	case race:
+		p.race = a.arg + 1
 	case resync:
 		p.enqueueShown()
 	case work:

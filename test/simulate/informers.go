@@ -77,6 +77,7 @@ func kept(o *event.Object) *event.Object {
 
 // Lookup implements [forward.Informers].
 func (p *process) Lookup(k event.Key) event.View {
+	defer p.overtake()
 	v := event.View{Cause: event.CauseReconcile, Resource: resource, Epoch: p.epoch, Version: versionText(p.reflector.applied), Live: p.reflector.indexer[objectOf(k)]}
 	if v.Version == "" && v.Live != nil {
 		v.Version = v.Live.ResourceVersion
@@ -105,13 +106,37 @@ func (p *process) Lookup(k event.Key) event.View {
 
 // Interest implements [forward.Informers].
 func (p *process) Interest(k event.Key) ledger.Interest {
+	defer p.overtake()
 	o := p.reflector.indexer[objectOf(k)]
-	return ledger.Interest{Selected: p.selects(k), Published: o == nil || !o.Unselected}
+	return ledger.Interest{Selected: p.selects(k), Published: o == nil || !o.Unselected, Reports: p.ledger.Reports()}
 }
 
 // Shown implements [forward.Informers].
-func (p *process) Shown(k event.Key) ledger.Shown {
-	return ledger.Shown{UID: p.shownUID(k, p.reflector.indexer[objectOf(k)]), Tombstones: p.ledger.Tombstones()}
+func (p *process) Shown(k event.Key) string {
+	defer p.overtake()
+	return p.shownUID(k, p.reflector.indexer[objectOf(k)])
+}
+
+// maxRace is the maximum number of questions that one decision asks the informers.
+const maxRace = 3
+
+// overtake is called when the informers have answered a question of a worker or of the resolver. At the
+// question with the number race, the informers report everything that they have received before the answer is
+// used.
+func (p *process) overtake() {
+	if p.race == 0 {
+		return
+	}
+	if p.race--; p.race > 0 {
+		return
+	}
+	p.world.tell("  the informers go on")
+	for len(p.reflector.queue) > 0 {
+		p.index()
+	}
+	for len(p.reflector.notes) > 0 {
+		p.notify()
+	}
 }
 
 // shownUID returns the UID of an object in an indexer, or "" if there is none or it isn't selected.

@@ -142,6 +142,9 @@ func (w *world) offerWatch(slot int8, p *process) {
 	if len(r.notes) > 0 {
 		w.offer(notify, slot, none, 1)
 	}
+	if len(r.queue)+len(r.notes) > 0 && p.race == 0 {
+		w.offer(race, slot, none, maxRace)
+	}
 	w.offer(resync, slot, none, 1)
 }
 

@@ -33,6 +33,7 @@ type process struct {
 
 	spaces    spaceWatch
 	reflector reflector
+	race      uint8 // see overtake
 	ledger    *ledger.Ledger
 	epoch     uint16
 	raised    uint16 // the next epoch
