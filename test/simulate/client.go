@@ -287,11 +287,13 @@ func (w *world) stopBus() {
 	}
 }
 
-// syncInterval is the maximum time for which a server keeps a message only in memory.
+// syncInterval is the maximum time for which a server keeps a message only in memory. A server that restarts with
+// an earlier copy of its store also loses messages that are older.
 const syncInterval = 2 * time.Minute
 
 // startBus starts the server. arg determines how many of its last messages the server has lost, and on
-// Kafka also which topics have lost them, and whether the forwarders have noticed the outage.
+// Kafka also which topics have lost them, and whether the forwarders have noticed the outage. On NATS, it also
+// determines whether the server has an earlier copy of its store.
 func (w *world) startBus(arg int) {
 	w.bus.down = false
 	lose := max(0, arg%6-2)
@@ -302,7 +304,7 @@ func (w *world) startBus(arg int) {
 	if lose > 0 && len(w.bus.messages) > 0 {
 		after := uint64(0)
 		for n, m := range w.bus.messages {
-			if n < len(w.bus.messages)-lose || w.now.Sub(m.Time) > syncInterval {
+			if n < len(w.bus.messages)-lose || arg < 6 && w.now.Sub(m.Time) > syncInterval {
 				after = m.Sequence
 			}
 		}

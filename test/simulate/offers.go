@@ -150,7 +150,7 @@ func (w *world) offerWatch(slot int8, p *process) {
 
 func (w *world) offerBus() {
 	if w.bus.down {
-		variants := 6
+		variants := 12
 		if w.isKafka() {
 			variants = 36
 		}
