@@ -21,12 +21,13 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// busRequest is a request to the bus by a coroutine. It fails if the connection breaks.
+// busRequest is a request to the bus by a coroutine. It fails if the connection breaks. On NATS, it also fails if
+// the process isn't connected, because the client doesn't keep a request for a later connection.
 func (p *process) busRequest(f func() error) error {
-	connection := p.connections
+	connection, isOffline := p.connections, p.world.bus.down && !p.world.isKafka()
 	err := p.request(func() error {
 		p.world.reads++
-		if p.world.bus.down || p.connections != connection {
+		if isOffline || p.world.bus.down || p.connections != connection {
 			return errOffline
 		}
 		return f()
