@@ -115,8 +115,9 @@ func (l *Ledger) IsMissing(key event.Key) bool {
 	return !r.acked().Live() && (d == nil || !d.unpublishable)
 }
 
-// Reports returns the number of states and tombstones reported so far, which is the number of the latest one. An
-// informer shows a state before it reports it. So it then shows a state at least as recent as each of these reports.
+// Reports returns the number of states and tombstones that the informers have reported, which is also
+// the number of the latest report. An informer shows a state before it reports the state. So after the
+// call, the informers show states that are at least as recent as these reports.
 func (l *Ledger) Reports() uint64 { return l.reports.Load() }
 
 // HasTombstone reports whether a key has a tombstone.
