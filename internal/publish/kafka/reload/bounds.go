@@ -2,6 +2,7 @@ package reload
 
 import (
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
@@ -21,7 +22,10 @@ const (
 
 // Take returns what an entry says about the last event of an object. A zero entry means that the
 // entry was removed. last is the position of the object's last event as the session knows it, or 0
-// if there is none. If last is not 0, Take returns it as the position, whoever wrote the entry.
+// if there is none. If the entry is for an earlier event than the last one, Take returns that event: the
+// last event was acknowledged after the load began, and the caller may not know of it yet. A caller that had
+// the state of the earlier event and the position of the last one would publish the last event again.
+// Otherwise, Take returns last as the position if it is not 0, whoever wrote the entry.
 //
 // Take treats an entry of a topic that is not open like a removed entry. The topic may have opened
 // after the load began. In that case, last is the position of an event that the bus has.
@@ -39,7 +43,7 @@ func (b Bounds) Take(e record.Entry, last uint64) (event.Acked, Outcome) {
 		return event.Acked{}, Lost
 	}
 	acked := e.Acked()
-	if last != 0 {
+	if isEarlier := acked.Position < last && publish.Partition(last) == e.Partition; last != 0 && !isEarlier {
 		acked.Position = last
 	}
 	return acked, Yield

@@ -53,7 +53,9 @@ func TestTake(t *testing.T) {
 		at     uint64 // the position that is yielded
 	}{
 		"an event":                           {open, at(0, 7), 0, Yield, publish.PositionOf(0, 7)},
-		"an event at another position":       {open, at(0, 7), publish.PositionOf(0, 9), Yield, publish.PositionOf(0, 9)},
+		"an event before the last one":       {open, at(0, 7), publish.PositionOf(0, 9), Yield, publish.PositionOf(0, 7)},
+		"an event after the last one":        {open, at(0, 9), publish.PositionOf(0, 7), Yield, publish.PositionOf(0, 7)},
+		"an event in another partition":      {open, at(0, 7), publish.PositionOf(1, 3), Yield, publish.PositionOf(1, 3)},
 		"a marker":                           {open, record.Entry{Type: event.WriterStarted, Topic: "t"}, 0, Skip, 0},
 		"removed":                            {open, record.Entry{}, 0, Yield, 0},
 		"removed, and recorded elsewhere":    {open, record.Entry{}, publish.PositionOf(1, 3), Skip, 0},
