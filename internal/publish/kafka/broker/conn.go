@@ -3,6 +3,8 @@ package broker
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"time"
 
@@ -41,8 +43,14 @@ var errNotKafka = errors.New("the response is not from a Kafka broker")
 
 // Read implements [net.Conn]. It rejects the response of a server that is not a Kafka broker, such as a web
 // server. kafka-go would take the first bytes for a size, and allocate gigabytes.
+//
+// After the first response, every error means that the connection broke. In particular, a TLS alert is then
+// no rejected handshake, so it does not prove that the broker has ignored the request.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
+	if c.responded && err != nil && failure.KindOf(err) != failure.Retry {
+		err = fmt.Errorf("%w: %v", io.ErrUnexpectedEOF, err) //nolint:errorlint // the kind of err does not apply
+	}
 	isFirst := !c.responded
 	c.responded = c.responded || n > 0
 	if isFirst && n >= 4 && b[0] != tlsAlert && binary.BigEndian.Uint32(b) > maxFirstResponse {
