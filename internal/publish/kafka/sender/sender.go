@@ -53,6 +53,7 @@ type Sender struct {
 	last         LastStored
 	known        int64         // every record below this offset was written by the sender, was read by the session, or is in unread; 0 before the first record
 	unread       Spans         // offsets that other writers have written, see TakeUnread
+	isMarked     bool          // the session's marker is recorded
 	markedUnread int64         // Unread in the recorded entry of the session's marker
 	awake        chan struct{} // wakes Run after Add
 

@@ -44,9 +44,10 @@ func (of Spans) Contains(offset int64) bool {
 }
 
 // recordUnread stores the first unread offset in the marker's entry, unless the entry already has
-// one. The caller holds mu.
+// one. Before RecordMarker, the marker must have no entry, because the entry would vouch for events that
+// are not recorded yet. The caller holds mu.
 func (s *Sender) recordUnread() {
-	if s.markedUnread == 0 && len(s.unread) > 0 && s.Marker != nil {
+	if s.isMarked && s.markedUnread == 0 && len(s.unread) > 0 {
 		s.markedUnread = s.unread[0].From
 		s.Marker(s.markedUnread)
 	}
@@ -95,7 +96,7 @@ func (s *Sender) PutBack(unread Spans) {
 func (s *Sender) RecordMarker(unread int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.markedUnread = unread
+	s.isMarked, s.markedUnread = true, unread
 	s.Marker(unread)
 }
 

@@ -42,3 +42,23 @@ func TestUnreadOffsetsAreBounded(t *testing.T) {
 		t.Errorf("%d ranges, the last is %v", len(got), last)
 	}
 }
+
+// TestNoMarkerBeforeTheTakeover verifies that a sender records the first unread offset only after the
+// session has recorded its marker.
+func TestNoMarkerBeforeTheTakeover(t *testing.T) {
+	var recorded []int64
+	s := &Sender{Config: Config{Marker: func(unread int64) { recorded = append(recorded, unread) }}}
+	for _, at := range []Span{{10, 11}, {15, 16}} { // markers; the second one is of another attempt to take over
+		s.wrote(at)
+		s.recordUnread()
+	}
+	if len(recorded) > 0 {
+		t.Errorf("recorded %v before the takeover ended", recorded)
+	}
+	s.RecordMarker(0)
+	s.wrote(Span{18, 19})
+	s.recordUnread()
+	if want := []int64{0, 11}; !slices.Equal(recorded, want) {
+		t.Errorf("recorded %v, want %v", recorded, want)
+	}
+}
