@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/publish"
@@ -30,6 +31,7 @@ import (
 func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *session, producer recordbatch.Producer, err error) {
 	b.opts.Takeover.Begin()
 	defer b.opts.Takeover.End()
+	defer b.reportFailing()()
 	producer = broker.NoProducer
 	if previous.ID < 0 { // if previous has an ID, the brokers reject a writer that was replaced
 		if err := b.admit(ctx); err != nil {
@@ -151,6 +153,23 @@ func (s *session) probeTopics() (stop func()) {
 				cancel()
 			}
 		}
+	})
+	return func() { cancel(); looking.Wait() }
+}
+
+// reportFailing reports the requests of a takeover that keep failing, in the log and with the state that Ready
+// reports, until stop is called. A takeover repeats its reads without a limit, because it can't do without them.
+func (b *Bus) reportFailing() (stop func()) {
+	ctx, cancel := context.WithCancel(b.ctx)
+	var looking sync.WaitGroup
+	var once sync.Once
+	looking.Go(func() {
+		wait.UntilWithContext(ctx, func(context.Context) {
+			if err := b.client.Failing(); err != nil {
+				b.set(nil, err)
+				once.Do(func() { b.log.Warn("not writing to Kafka, retrying", "err", err) })
+			}
+		}, probeEvery)
 	})
 	return func() { cancel(); looking.Wait() }
 }

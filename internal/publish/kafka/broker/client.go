@@ -35,6 +35,8 @@ type Client struct {
 	ranges, singles slots // for reads of many records, and for reads of one record
 
 	warned sync.Map // topics whose settings could not be read
+
+	failing atomic.Pointer[error] // see Failing
 }
 
 // New returns a client. It reads the credential files and connects to nothing: the first request
@@ -78,6 +80,18 @@ const (
 	goneAfter = 2 * time.Second
 )
 
+// failingAfter is the time after which [Client.Failing] reports a request that persist repeats.
+const failingAfter = 5 * time.Second
+
+// Failing returns the last error of a request that has failed for some seconds and is repeated, or nil if there
+// is none.
+func (c *Client) Failing() error {
+	if err := c.failing.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 // persist repeats attempt until one of these is true:
 //
 //   - It succeeds, or fails with an error that a retry cannot fix.
@@ -85,10 +99,17 @@ const (
 //   - ctx ends, or the client is closed.
 func (c *Client) persist(ctx context.Context, topic string, attempt func() error) error {
 	var unknown time.Time // when the brokers first did not know the topic
+	var failing *error
+	defer func() { c.failing.CompareAndSwap(failing, nil) }()
+	started := time.Now()
 	for wait := firstWait; ; wait = min(2*wait, maxWait) {
 		err := attempt()
 		if err == nil || failure.KindOf(err) != failure.Retry {
 			return err
+		}
+		if time.Since(started) > failingAfter {
+			failing = new(fmt.Errorf("a request for topic %q is repeated: %w", topic, err))
+			c.failing.Store(failing)
 		}
 		switch {
 		case topic == "" || !isUnknownTopic(err):

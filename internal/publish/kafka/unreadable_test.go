@@ -2,9 +2,14 @@ package kafka
 
 import (
 	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
+	kafkago "github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -29,7 +34,7 @@ func TestATopicThatCannotBeRead(t *testing.T) {
 	})
 	crash(b)
 	w.opts.CheckpointTopic = "another" // as if the checkpoint topic were lost
-	denied := denyReads(cluster, topic)
+	denied := refuseReads(cluster, topic, kerr.TopicAuthorizationFailed)
 	b = w.open()
 	s, _ := b.current()
 	for range 2 {
@@ -43,24 +48,64 @@ func TestATopicThatCannotBeRead(t *testing.T) {
 	w.wantLoaded(w.open(), map[event.Key]uint64{m.Key: at})
 }
 
-// denyReads denies the reads of a topic while the returned value is true.
-func denyReads(cluster *kfake.Cluster, topic string) (denied *atomic.Bool) {
-	denied = &atomic.Bool{}
-	denied.Store(true)
+// TestATakeoverThatCannotRead verifies that the bus and the log give the reason while the reads of a takeover
+// keep failing. In an earlier version, the bus reported only that it is not connected, and logged nothing.
+func TestATakeoverThatCannotRead(t *testing.T) {
+	cluster, w := newFakeWriters(t)
+	b := w.open()
+	want := w.publishSome(b, "web-", 3)
+	crash(b)
+	refused := refuseReads(cluster, DefaultCheckpointTopic(w.opts.Topic), kerr.KafkaStorageError)
+	var log logged
+	w.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	b = openBus(t, w.opts)
+	await(t, "the reason is known", func() error {
+		if err := b.Ready(); !errors.Is(err, kafkago.KafkaStorageError) || !strings.Contains(log.String(), "not writing to Kafka, retrying") {
+			return fmt.Errorf("got %w, and the log %s", err, log.String())
+		}
+		return nil
+	})
+	refused.Store(false)
+	w.ready(b)
+	w.wantLoaded(b, want)
+}
+
+// logged collects log output.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// refuseReads answers the reads of a topic with an error while the returned value is true.
+func refuseReads(cluster *kfake.Cluster, topic string, with *kerr.Error) (refused *atomic.Bool) {
+	refused = &atomic.Bool{}
+	refused.Store(true)
 	cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
 		request, response := r.(*kmsg.FetchRequest), r.ResponseKind().(*kmsg.FetchResponse)
-		if !denied.Load() || request.Topics[0].Topic != topic {
+		if !refused.Load() || request.Topics[0].Topic != topic {
 			return nil, nil, false
 		}
 		partition := kmsg.NewFetchResponseTopicPartition()
-		partition.ErrorCode = kerr.TopicAuthorizationFailed.Code
+		partition.ErrorCode = with.Code
 		of := kmsg.NewFetchResponseTopic()
 		of.Topic, of.Partitions = topic, append(of.Partitions, partition)
 		response.Topics = append(response.Topics, of)
 		return response, nil, true
 	})
-	return denied
+	return refused
 }
 
 // failToOpen publishes to a topic, and waits until the attempt to open the topic has written a marker and
