@@ -168,8 +168,8 @@ func (s *Set) grant(w *watched, denied map[string]error) {
 			s.log.Info("access granted", "resource", w.groupResource().String(), "namespace", namespace)
 		}
 	}
-	// A namespaced resource counts as aligned only after the namespaces are known.
-	complete := is.complete || s.namespaces.Ready() == nil || !w.resource.Namespaced
+	// A resource counts as aligned only if this alignment knew the namespaces. They may have become known since.
+	complete := is.complete || !errors.Is(denied[""], discovery.ErrNotListed)
 	w.alignment.Store(&alignment{complete, still})
 }
 

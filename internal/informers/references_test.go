@@ -263,3 +263,29 @@ func TestReferencesAreCompleteWithoutAccess(t *testing.T) {
 		t.Errorf("complete: %t, discovered: %d", b.references.IsComplete(), discovered)
 	}
 }
+
+// TestReferencesAreIncompleteBeforeTheFirstInformers verifies that the references stay incomplete if the
+// list of namespaces arrives while a resource still waits for it. In an earlier version, the resource
+// then counted as listed without informers, and the objects to which only its objects refer were
+// deselected.
+func TestReferencesAreIncompleteBeforeTheFirstInformers(t *testing.T) {
+	b := newBench(t, Config{
+		Follow: []string{"spec.ref"}, Discovered: func() {}, Namespaces: discovery.NamespaceSelection{Selector: selector(t, "team=a")},
+	}, testResource)
+	b.sync()
+	b.answer = &survey.Answer{Catalog: &discovery.Catalog{}}
+	w := b.newWatched(event.Resource{Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true}, false, func() {})
+	b.Set.watched.Put(w.groupResource(), w)
+	var listed sync.Once
+	b.config.Now = func() time.Time { // align needs the time after it has seen that no namespace is listed
+		listed.Do(b.namespaces.Synced)
+		return time.Now()
+	}
+	var running sync.WaitGroup
+	if b.align(t.Context(), w, &running); w.listed() || b.references.IsComplete() {
+		t.Errorf("listed: %t, complete: %t", w.listed(), b.references.IsComplete())
+	}
+	if b.align(t.Context(), w, &running); !w.listed() || !b.references.IsComplete() {
+		t.Errorf("with the namespaces: listed: %t, complete: %t", w.listed(), b.references.IsComplete())
+	}
+}
