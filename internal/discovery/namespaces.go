@@ -35,6 +35,10 @@ type Namespaces struct {
 	selector         labels.Selector
 	maxSeparate      int
 
+	// Changing is called before the selection changes, while Selects blocks. It must not call a method of
+	// Namespaces. It may be nil. Set it before the first call of Put.
+	Changing func()
+
 	// known maps each existing namespace to whether its labels match. It is empty if namespaces are
 	// not watched.
 	mu      sync.RWMutex
@@ -203,20 +207,33 @@ func (n *Namespaces) Put(name string, l map[string]string) (changed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	before, existed := n.known[name]
+	changed = n.changes(name, before != matches)
 	if n.known[name] = matches; !existed {
 		n.similar = nil
 	}
-	return before != matches && n.MaySelect(name)
+	return changed
 }
 
 // Remove records that a namespace is gone and reports whether the selection has changed.
 func (n *Namespaces) Remove(name string) (changed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	before := n.known[name]
+	changed = n.changes(name, n.known[name])
 	delete(n.known, name)
 	n.similar = nil
-	return before && n.MaySelect(name)
+	return changed
+}
+
+// changes reports whether the selection is about to change, and calls Changing if so. differs means that the
+// labels of the namespace begin or stop to match. The caller holds the lock.
+func (n *Namespaces) changes(name string, differs bool) bool {
+	if !differs || !n.MaySelect(name) {
+		return false
+	}
+	if n.Changing != nil {
+		n.Changing()
+	}
+	return true
 }
 
 // Selector returns the label selector, or "" if there is none.

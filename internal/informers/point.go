@@ -123,6 +123,15 @@ func (s *Set) Selection(gr schema.GroupResource) uint64 {
 // the new selection.
 func (s *Set) reselect(w *watched) { w.selected.Store(s.selections.Add(1)) }
 
+// reselectNamespaced is called before the selection of namespaces changes.
+func (s *Set) reselectNamespaced() {
+	s.eachWatched(func(w *watched) {
+		if w.resource.Namespaced {
+			s.reselect(w)
+		}
+	})
+}
+
 // Unreported discards the points that the bus has not reached. Call it when the bus has
 // acknowledged an event of an object that the informers have forgotten. The informers may never
 // report the object's delete.

@@ -26,9 +26,9 @@ import (
 func TestSelection(t *testing.T) {
 	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 	for name, change := range map[string]func(*bench){
-		"the labels of a namespace change": func(b *bench) { b.namespaces.Synced(); b.namespaceChanged("default") },
+		"the labels of a namespace change": func(b *bench) { b.namespaces.Put("default", nil) },
 		"the checkpoint is loaded again":   func(b *bench) { b.EnqueueAll() },
-		"another object refers to one":     func(b *bench) { b.watched.followed = true; referring{b.Set}.ReferenceChanged(r.Key("default", "web")) },
+		"another object refers to one":     func(b *bench) { b.watched.followed = true; referring{b.Set}.ReferencesChanging(r.GroupResource()) },
 		"the informers stop":               func(b *bench) { close(b.watched.stopped); b.stop([]*watched{b.watched}) },
 		"an informer is dropped": func(b *bench) {
 			former, err := b.newInformer(b.watched, "default")
@@ -363,5 +363,54 @@ func TestPointOfAFollowedResource(t *testing.T) {
 	b.references.Update(gadgets.Key(gadget.Namespace, gadget.Name))
 	if p, ok := b.Point(parts.GroupResource()); !ok || p.Objects != 1 {
 		t.Errorf("one reference less: %d objects, %t; want 1", p.Objects, ok)
+	}
+}
+
+// TestNoPointBetweenTwoSelections verifies that a point that counts with the new labels of a namespace does not
+// have the number of the former selection. Otherwise it is published although the bus lacks the objects.
+func TestNoPointBetweenTwoSelections(t *testing.T) {
+	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
+	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Selector: selector(t, "sync=yes")}}, r)
+	b.namespaces.Synced()
+	b.watched.firstSync.Finish(t.Context())
+	b.sync()
+	b.watched.informers.All()[""].progress.List(0, true, true, time.Now())
+	b.index(object("A", "5"))
+	b.watched.informers.All()[""].count.Change(nil, object("A", "5"))
+	before := b.Selection(r.GroupResource())
+	b.namespaces.Put("default", map[string]string{"sync": "yes"}) // the resource is not told yet
+	if n := b.len(b.watched); n != 1 || b.Selection(r.GroupResource()) == before {
+		t.Errorf("%d objects are selected, and the selection is %d, before %d", n, b.Selection(r.GroupResource()), before)
+	}
+	before = b.Selection(r.GroupResource())
+	b.namespaces.Remove("default")
+	if n := b.len(b.watched); n != 0 || b.Selection(r.GroupResource()) == before {
+		t.Errorf("%d objects are selected, and the selection is %d, before %d", n, b.Selection(r.GroupResource()), before)
+	}
+}
+
+// TestNoPointBetweenTwoReferences verifies the same for an object that refers to objects of two resources.
+func TestNoPointBetweenTwoReferences(t *testing.T) {
+	resource := func(name string) event.Resource {
+		return event.Resource{Group: "example.com", Version: "v1", Resource: name, Kind: name, Namespaced: true}
+	}
+	parts, tools, gadgets := resource("parts"), resource("tools"), resource("gadgets")
+	b := newBench(t, Config{Follow: []string{"spec.ref"}, Standby: true}, gadgets)
+	b.references.Learn(map[schema.GroupKind]event.Resource{{Group: "example.com", Kind: "parts"}: parts, {Group: "example.com", Kind: "tools"}: tools}, nil)
+	b.watch(t, parts, true).joined.Store(true)
+	b.watch(t, tools, true).joined.Store(true)
+	tool := tools.Key("default", "other")
+	before := b.Selection(tools.GroupResource())
+	b.config.Enqueue = func(k event.Key) { // with the part, before the tool
+		if b.selects(tool) && b.Selection(tools.GroupResource()) == before {
+			t.Errorf("at %v, the tool is selected, and its selection is as before", k)
+		}
+	}
+	gadget := object("G", "3")
+	gadget.References = []event.Reference{{Group: "example.com", Kind: "parts", Name: "other"}, {Group: "example.com", Kind: "tools", Name: "other"}}
+	b.index(gadget)
+	b.references.Update(gadgets.Key(gadget.Namespace, gadget.Name))
+	if !b.selects(tool) || b.Selection(tools.GroupResource()) == before {
+		t.Error("the tool is not selected")
 	}
 }

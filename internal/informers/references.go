@@ -59,13 +59,19 @@ func (s referring) Find(k event.Key) (*event.Object, references.Presence) {
 	return i.get(k), references.Settled
 }
 
+// ReferencesChanging implements [references.Objects].
+func (s referring) ReferencesChanging(gr schema.GroupResource) {
+	if w := s.watchedFor(gr); w != nil && w.followed {
+		s.reselect(w)
+	}
+}
+
 // ReferenceChanged implements [references.Objects].
 func (s referring) ReferenceChanged(k event.Key) bool {
 	w := s.watchedFor(k.GroupResource())
 	if w == nil || !w.followed {
 		return false
 	}
-	s.reselect(w)
 	s.enqueue(k)
 	return true
 }

@@ -40,7 +40,6 @@ func (s *Set) namespaceChanged(namespace string) {
 			return
 		}
 		w.requestAlign()
-		s.reselect(w)
 		for _, k := range w.keysIn(namespace) {
 			s.references.Update(k)
 			s.EnqueueLowPriority(k)

@@ -141,6 +141,7 @@ func New(c Config) *Set {
 		epochs: map[schema.GroupResource]uint16{}, namespaces: discovery.NewNamespaces(c.Namespaces),
 		terms: newTerms(), server: history.NewServer(c.Discovery),
 	}
+	s.namespaces.Changing = s.reselectNamespaced
 	s.references = references.New(c.Follow, referring{s})
 	s.survey = survey.Survey{
 		Discovery: c.Discovery, Reads: c.Reads, Selection: c.Selection, Follows: s.references.Enabled(),

@@ -30,6 +30,10 @@ type Objects interface {
 	// whether the informers may show it soon.
 	Find(event.Key) (*event.Object, Presence)
 
+	// ReferencesChanging is called before objects of a resource become referred to, or are no longer referred
+	// to, while Selects blocks. It must not call a method of the Graph.
+	ReferencesChanging(schema.GroupResource)
+
 	// ReferenceChanged is called when an object becomes referred to, or is no longer referred to.
 	// It reports whether the selection of the object changes.
 	ReferenceChanged(event.Key) bool

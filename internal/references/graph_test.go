@@ -44,6 +44,8 @@ func (c *cluster) Find(k event.Key) (*event.Object, Presence) {
 	return nil, c.presence
 }
 
+func (*cluster) ReferencesChanging(schema.GroupResource) {}
+
 func (c *cluster) ReferenceChanged(k event.Key) bool {
 	c.changed = append(c.changed, k.Name)
 	return true
@@ -183,7 +185,7 @@ func TestOwner(t *testing.T) {
 // group failed.
 func TestLearn(t *testing.T) {
 	pod, thing := schema.GroupKind{Kind: "Pod"}, schema.GroupKind{Group: "away.example.com", Kind: "Thing"}
-	g := New([]string{Owners}, nil)
+	g := New([]string{Owners}, &cluster{})
 	g.learn(map[schema.GroupKind]event.Resource{
 		pod: {Resource: "pods", Namespaced: true}, thing: {Group: "away.example.com", Resource: "things"},
 	}, nil)
@@ -239,7 +241,7 @@ func TestLearnDuringAnUpdate(t *testing.T) {
 // the work for an update grows with their number. Targets that nothing refers to anymore take no
 // memory.
 func TestManyReferences(t *testing.T) {
-	g := New([]string{Owners}, nil)
+	g := New([]string{Owners}, &cluster{})
 	k := event.Key{Resource: "configmaps", Namespace: "tenant", Name: "a"}
 	for update := range 3 {
 		refs, all := g.PathsOf(event.Resource{Resource: "configmaps"}).Read(owned(2*maxReferences, update))
@@ -301,7 +303,7 @@ func owned(n, update int) []byte {
 func BenchmarkUpdate(b *testing.B) {
 	for _, n := range []int{1, 100, 1000, 20000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			g := New([]string{Owners}, nil)
+			g := New([]string{Owners}, &cluster{})
 			k := event.Key{Resource: "configmaps", Namespace: "tenant", Name: "a"}
 			versions := [][]byte{owned(n, 0), owned(n, 1)}
 			for i := 0; b.Loop(); i++ {

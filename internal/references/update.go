@@ -110,6 +110,11 @@ func (g *Graph) set(k event.Key, refs []event.Reference) (changed []target) {
 			changed = append(changed, t)
 		}
 	}
+	for _, t := range changed {
+		if r, ok := g.known[t.kind]; ok {
+			g.objects.ReferencesChanging(r.GroupResource())
+		}
+	}
 	if len(g.referrer) == 0 {
 		g.referrer = map[target]map[event.Key]struct{}{} // a map does not shrink
 	}
