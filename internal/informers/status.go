@@ -31,15 +31,24 @@ func (s *Set) report(count func(*informer) int) health.Report {
 // fails. It returns nil otherwise.
 func (s *Set) NamespaceWatch() health.Report { return health.OfNamespaces(s.namespaces) }
 
-// Ready returns nil when discovery has succeeded and the informers are ready. See
-// [health.Report.Ready].
+// Ready returns nil when discovery has succeeded, the informers are ready, and every resource to which
+// objects refer has informers. See [health.Report.Ready].
 func (s *Set) Ready() error {
+	watched := s.watched.All() // before Health, so that Health includes all of them
 	s.mu.RLock()
 	answered, failed := s.answer != nil, s.failed
 	s.mu.RUnlock()
 	switch {
 	case answered:
-		return s.Health().Ready()
+		if err := s.Health().Ready(); err != nil {
+			return err
+		}
+		for _, r := range s.references.Resources() { // the listed objects may refer to more resources
+			if watched[r.GroupResource()] == nil {
+				return fmt.Errorf("not synced: %s", r.GroupResource())
+			}
+		}
+		return nil
 	case failed != nil:
 		return fmt.Errorf("discovery failed: %w", failed)
 	default:

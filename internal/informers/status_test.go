@@ -253,3 +253,33 @@ func TestTheWatchOfNamespacesFails(t *testing.T) {
 		}
 	}
 }
+
+// TestReadyWaitsForFollowedResources verifies that the informers are not ready between the list of an
+// object and the start of the informers of the resource to which the object refers.
+func TestReadyWaitsForFollowedResources(t *testing.T) {
+	resource := func(name string) event.Resource {
+		return event.Resource{Group: "example.com", Version: "v1", Resource: name, Kind: name, Namespaced: true}
+	}
+	parts, gadgets := resource("parts"), resource("gadgets")
+	b := newBench(t, Config{Follow: []string{"spec.ref"}}, gadgets)
+	b.answer = &survey.Answer{Catalog: &discovery.Catalog{}}
+	b.references.Learn(map[schema.GroupKind]event.Resource{{Group: "example.com", Kind: "parts"}: parts}, nil)
+	b.sync()
+	if err := b.Ready(); err != nil {
+		t.Errorf("without a reference: %v", err)
+	}
+	gadget := object("G", "3")
+	gadget.References = []event.Reference{{Group: "example.com", Kind: "parts", Name: "other"}}
+	b.list(gadget)
+	if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "parts.example.com") {
+		t.Errorf("before the resource is watched: %v", err)
+	}
+	i := b.watch(t, parts, true).informers.All()[""]
+	if err := b.Ready(); err == nil {
+		t.Error("ready before the resource is listed")
+	}
+	i.registration = syncedRegistration{}
+	if err := b.Ready(); err != nil {
+		t.Errorf("with the resource: %v", err)
+	}
+}
