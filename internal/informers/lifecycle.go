@@ -19,6 +19,11 @@ func (s *Set) apply(ctx context.Context, a *survey.Answer) {
 	for _, p := range starting {
 		s.start(ctx, p.Resource, p.Followed)
 	}
+	for _, w := range stale { // a definition has changed, and only the former informers may know
+		if now := s.watchedFor(w.groupResource()); now != nil {
+			signal(now.redefined)
+		}
+	}
 	s.mu.Lock()
 	before := s.answer
 	s.answer, s.restarting = a, false

@@ -139,3 +139,22 @@ func mustDiscover(t *testing.T, stub discoverytest.Discovery) *discovery.Catalog
 	}
 	return c
 }
+
+// TestRedefinedDuringARestart verifies that a resource that a changed definition moves to another version is
+// listed again later. The API server may serve the first list from the former definition, and the
+// notification of the change reaches only the informers that end.
+func TestRedefinedDuringARestart(t *testing.T) {
+	widgets := event.Resource{Group: "example.com", Version: "v1", Resource: "widgets", Kind: "Widget", Namespaced: true}
+	b := newBench(t, Config{Discovered: func() {}}, widgets)
+	b.answer = &survey.Answer{Catalog: &discovery.Catalog{}}
+	b.redefined(discovery.Redefinition{Group: widgets.Group, Resource: widgets.Resource})
+	close(b.watched.stopped)
+	widgets.Version = "v2"
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	b.apply(ctx, &survey.Answer{Catalog: &discovery.Catalog{}, Resolution: discovery.Resolution{Watch: []event.Resource{widgets}}})
+	is := b.watchedFor(widgets.GroupResource())
+	if <-is.stopped; is == b.watched || len(is.redefined) != 1 {
+		t.Errorf("restarted: %t, lists to come: %d; want 1", is != b.watched, len(is.redefined))
+	}
+}
