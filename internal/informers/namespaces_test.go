@@ -2,6 +2,7 @@ package informers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/internal/references"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/test/lab/poll"
@@ -342,6 +344,33 @@ func TestANamespaceThatIsSelectedForAMoment(t *testing.T) {
 		b.namespaces.Put(namespace, nil)
 		if b.namespaceChanged(namespace); (len(b.compared) > 0) != (namespace == "new") {
 			t.Errorf("namespace %s is not selected: compared %v", namespace, b.compared)
+		}
+	}
+}
+
+// TestOwnerInANewNamespace verifies that an object waits for its owner if the informer of the owner's resource
+// has not started yet in a namespace that was just selected. It does not wait if access is denied there.
+func TestOwnerInANewNamespace(t *testing.T) {
+	b := newBench(t, Config{
+		Namespaces: discovery.NamespaceSelection{Selector: selector(t, "on")}, Follow: []string{references.Owners},
+	}, testResource)
+	b.namespaces.Synced()
+	b.watched.informers.Change(func(m map[string]*informer) { clear(m) }) // no namespace was selected
+	find := func() references.Presence {
+		_, presence := referring{b.Set}.Find(testKey)
+		return presence
+	}
+	if got := find(); got != references.Settled {
+		t.Errorf("not selected: got %d", got)
+	}
+	b.namespaces.Put(testKey.Namespace, map[string]string{"on": ""})
+	if got := find(); got != references.Pending {
+		t.Errorf("selected: got %d, want pending", got)
+	}
+	for _, namespace := range []string{"", testKey.Namespace} {
+		b.watched.alignment.Store(&alignment{complete: true, denied: map[string]denial{namespace: {err: errors.New("denied")}}})
+		if got := find(); got != references.Settled {
+			t.Errorf("access to %q is denied: got %d", namespace, got)
 		}
 	}
 }

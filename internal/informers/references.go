@@ -47,9 +47,9 @@ func (s referring) Find(k event.Key) (*event.Object, references.Presence) {
 	}
 	i := w.informer(k)
 	switch {
-	case i == nil && !w.listed():
+	case i == nil && (!w.listed() || s.willCover(w, k.Namespace)):
 		return nil, references.Pending
-	case i == nil: // access is denied
+	case i == nil: // access is denied, or the namespace is not selected
 		return nil, references.Settled
 	case !i.synced() && i.status().Failing == nil:
 		return nil, references.Pending
@@ -57,6 +57,13 @@ func (s referring) Find(k event.Key) (*event.Object, references.Presence) {
 		return nil, references.Settled
 	}
 	return i.get(k), references.Settled
+}
+
+// willCover reports whether an informer of a namespace without an informer starts soon: the namespace was
+// just selected, and access is not denied.
+func (s *Set) willCover(w *watched, namespace string) bool {
+	denied := w.coverage().Denied
+	return s.namespaces.Selects(namespace) && denied[""] == nil && denied[namespace] == nil
 }
 
 // ReferencesChanging implements [references.Objects].
