@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"path"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestRedefinition verifies that a redefinition concerns exactly the resources that the API server
@@ -95,4 +97,36 @@ func TestAnAPIServiceIsReplaced(t *testing.T) {
 			t.Errorf("got %+v, want all of v1 of %s", got, group)
 		}
 	}
+}
+
+// TestNotWatchedWhileTheConnectionIsRefused verifies that the definitions count as not watched while their watches
+// cannot be opened again. client-go does not report a refused connection.
+func TestNotWatchedWhileTheConnectionIsRefused(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if q.URL.Query().Get("watch") == "" {
+			_, _ = io.WriteString(w, `{"metadata":{"resourceVersion":"1"},"items":[]}`)
+			return
+		}
+		// A watch that ends without an event within a second is an error for client-go.
+		_, _ = io.WriteString(w, `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"2","annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n")
+		w.(http.Flusher).Flush()
+		<-q.Context().Done()
+	}))
+	config := &rest.Config{Host: server.URL}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	streams, err := apistream.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Watcher{Dynamic: client, Streams: streams, Logger: slog.New(slog.DiscardHandler)}.WatchDefinitions(t.Context(), func(Redefinition) {})
+	t.Cleanup(d.Wait)
+	poll.Holds(t, "watched", d.IsWatched)
+	time.Sleep(1100 * time.Millisecond)
+	_ = server.Listener.Close()
+	server.CloseClientConnections()
+	poll.Holds(t, "not watched", func() bool { return !d.IsWatched() })
 }

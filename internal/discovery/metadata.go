@@ -33,6 +33,11 @@ type Watcher struct {
 // unexpected error of a list or a watch.
 func (w Watcher) metadataInformer(of schema.GroupVersionResource, opened func(), failed func(error)) cache.SharedIndexInformer {
 	from := apistream.Resource{GroupVersionResource: of}
+	note := func(ctx context.Context, err error) {
+		if !apistream.IsExpected(err) && ctx.Err() == nil {
+			failed(err)
+		}
+	}
 	shared := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := w.Streams.List(ctx, from, o, readMetadata)
@@ -42,15 +47,15 @@ func (w Watcher) metadataInformer(of schema.GroupVersionResource, opened func(),
 			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return w.Streams.Watch(ctx, from, o, readMetadata, func(time.Time) { opened() }, func(watch.Event) {})
+			stream, err := w.Streams.Watch(ctx, from, o, readMetadata, func(time.Time) { opened() }, func(watch.Event) {})
+			if err != nil && o.SendInitialEvents == nil {
+				note(ctx, err) // the reflector does not report a refused connection
+			}
+			return stream, err
 		},
 	}, w.Dynamic), nil, cache.SharedIndexInformerOptions{ObjectDescription: of.String()})
 	// SetWatchErrorHandlerWithContext returns an error only after the informer has started.
-	_ = shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
-		if !apistream.IsExpected(err) && ctx.Err() == nil {
-			failed(err)
-		}
-	})
+	_ = shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) { note(ctx, err) })
 	return shared
 }
 
