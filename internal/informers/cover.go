@@ -201,9 +201,10 @@ func (s *Set) run(ctx context.Context, w *watched, i *informer, first bool, runn
 }
 
 // forgetUnlisted forgets the states of the objects that an informer doesn't show after its first
-// list. An earlier informer reported these states, and no notification about the objects follows.
+// list. An earlier informer reported these states, and no notification about the objects follows. It
+// keeps the states that a later informer has reported, if i was dropped in the meantime.
 func (s *Set) forgetUnlisted(w *watched, i *informer) {
-	s.abandon(w, func(k event.Key) bool { return i.covers(k) && i.get(k) == nil }, i.get)
+	s.abandon(w, func(k event.Key) bool { return i.covers(k) && w.informer(k) == i && i.get(k) == nil }, i.get)
 }
 
 // drop stops an informer that is no longer in w, because its namespace is no longer selected, access

@@ -85,6 +85,25 @@ func TestDropKeepsWhatAnotherInformerReported(t *testing.T) {
 	}
 }
 
+// TestAFormerInformerForgetsNothing verifies that an informer that was dropped right after its first list
+// keeps the reports of the informer that replaces it.
+func TestAFormerInformerForgetsNothing(t *testing.T) {
+	b := newBench(t, Config{}, testResource) // with an informer of all namespaces
+	former, err := b.newInformer(b.watched, testKey.Namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.add(object("A", "5"))
+	b.forgetUnlisted(b.watched, former)
+	if !b.ledger.IsDirty(testKey) {
+		t.Error("the bus lacks the object, and the report is forgotten")
+	}
+	b.forgetUnlisted(b.watched, b.watched.informers.All()[""])
+	if !b.ledger.IsDirty(testKey) {
+		t.Error("the report of an object that the informer shows is forgotten")
+	}
+}
+
 // TestDropDiscardsThePointOfAState verifies that dropping an informer discards a consistency point that
 // was taken during the drop, if the point waits for a state that the informer reported. Nothing
 // publishes that state.
