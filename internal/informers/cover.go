@@ -157,14 +157,14 @@ func (s *Set) deny(w *watched, denied map[string]error) (news bool) {
 	return news
 }
 
-// grant ends an alignment. It keeps the denials of the namespaces in denied, forgets all other
-// denials, and logs that access is granted again.
+// grant ends an alignment. It keeps the denials of the namespaces in denied and forgets all other
+// denials. It logs that access is granted again, unless the namespace is no longer selected.
 func (s *Set) grant(w *watched, denied map[string]error) {
 	is, still := w.alignment.Load(), map[string]denial{}
 	for namespace, d := range is.denied {
 		if _, ok := denied[namespace]; ok {
 			still[namespace] = d
-		} else if !errors.Is(d.err, discovery.ErrNotListed) {
+		} else if w.informer(w.resource.Key(namespace, "")) != nil && !errors.Is(d.err, discovery.ErrNotListed) {
 			s.log.Info("access granted", "resource", w.groupResource().String(), "namespace", namespace)
 		}
 	}

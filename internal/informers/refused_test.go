@@ -1,9 +1,12 @@
 package informers
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -112,5 +115,19 @@ func TestNotListedIsNotDenied(t *testing.T) {
 		if got := w.coverage().Denied; len(got) != 1 || got["a"] == nil {
 			t.Errorf("failing with %v: got %v", failing, got)
 		}
+	}
+}
+
+// TestNoAccessIsGrantedToADeselectedNamespace verifies that the log reports granted access only for a
+// namespace that is watched, and not for a denied namespace that was removed.
+func TestNoAccessIsGrantedToADeselectedNamespace(t *testing.T) {
+	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"watched"}}}, testResource)
+	var log bytes.Buffer
+	b.log = slog.New(slog.NewTextHandler(&log, nil))
+	denied := denial{err: errors.New("denied")}
+	b.watched.alignment.Store(&alignment{complete: true, denied: map[string]denial{"watched": denied, "removed": denied}})
+	b.grant(b.watched, nil)
+	if got := log.String(); strings.Count(got, "access granted") != 1 || !strings.Contains(got, "namespace=watched") || len(b.watched.alignment.Load().denied) > 0 {
+		t.Errorf("got %s, still denied: %v", got, b.watched.alignment.Load().denied)
 	}
 }
