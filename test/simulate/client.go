@@ -39,7 +39,8 @@ type flight struct {
 	session *session // nil on NATS
 	object  int
 	m       *event.Message
-	follows event.Acked // the last event of the object as the sender knows it
+	follows event.Acked   // the last event of the object as the sender knows it
+	shown   *event.Object // the object in the sender's informer when the event was sent
 	headers natsgo.Header
 	data    []byte
 	wanted  uint64
@@ -86,7 +87,7 @@ func (p *process) send(m *event.Message, s *session, done func(uint64, error)) {
 		p.reported[objectOf(m.Key)] = "" // the forwarder no longer waits for its watch
 	}
 	p.world.flights = append(p.world.flights, &flight{
-		sender: p, of: p, term: p.acked, session: s, object: objectOf(m.Key), m: m, follows: p.acked.Get(m.Key), headers: cloneHeader(msg.Header), data: bytes.Clone(msg.Data), wanted: m.Expected, done: done,
+		sender: p, of: p, term: p.acked, session: s, object: objectOf(m.Key), m: m, follows: p.acked.Get(m.Key), shown: p.reflector.indexer[objectOf(m.Key)], headers: cloneHeader(msg.Header), data: bytes.Clone(msg.Data), wanted: m.Expected, done: done,
 	})
 }
 

@@ -21,21 +21,31 @@ import (
 //     because a list or a restore of etcd hid the state in the event from its watch, or because its
 //     ledger has dropped the tombstone of that object. It doesn't do so before its watch has
 //     reached the version of the event, unless the labels of the namespace may deselect the object, or
-//     its informer is new and has not listed yet.
+//     its informer is new and has not listed yet. It also doesn't publish an event of another object while
+//     its informer shows the state in the event, or a later one.
 //
 // The event is also allowed if the bus lost the event before it, and the other forwarder used the
 // position of the lost event again.
-func (o *oracle) isOfWriterBehind(object int, e published, follows event.Acked, last published, by *process) bool {
-	reported := by.reported[object]
-	waits := reported != "" && !by.config.scope.usesLabels()
+func (o *oracle) isOfWriterBehind(e, last published, f *flight) bool {
+	follows, reported := f.follows, f.of.reported[f.object]
+	waits := reported != "" && !f.of.config.scope.usesLabels()
 	switch {
 	case o.world.writers == 1:
 		return false
 	case e.isRepair() && last.version > 0 && !o.lossy && !o.restored && waits && !revision.IsUpTo(versionText(last.version), reported):
 		return false // the forwarder doesn't wait for its watch
+	case e.isRepair() && e.UID != last.UID && last.Live() && !o.lossy && !o.restored && reported != "" && f.isShown(last):
+		return false // the delete of the object in the last event would never follow
 	}
 	isSame := follows.ResourceVersion == last.ResourceVersion && (!o.lossy || follows.Digest == last.Digest)
 	return e.isRepair() || follows.Foreign || follows.UID == last.UID && follows.Position == last.Position && !isSame
+}
+
+// isShown reports whether the sender's informer showed the selected state in an event, or a later state of the
+// same object, when the flight was sent.
+func (f *flight) isShown(e published) bool {
+	o := f.shown
+	return o != nil && !o.Unselected && string(o.UID) == e.UID && !revision.IsEarlier(o.ResourceVersion, e.ResourceVersion)
 }
 
 // mayDisagreeAboutEpochs reports whether the known weakness of two forwarders without leader

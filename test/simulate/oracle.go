@@ -191,7 +191,7 @@ func (o *oracle) stored(m *stream.Message, f *flight) {
 		return
 	}
 	last, ok := o.last(object)
-	if o.isOfWriterBehind(object, e, follows, last, by) {
+	if o.isOfWriterBehind(e, last, f) {
 		if !e.Live() {
 			o.checkEnd(object, e, published{}, false)
 		} else if !o.isState(e) {
