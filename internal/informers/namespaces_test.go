@@ -328,21 +328,23 @@ func (r *running) again(t *testing.T) {
 }
 
 // TestANamespaceThatIsSelectedForAMoment verifies that a comparison is requested if a namespace loses
-// its label before its informer has started. If an informer covers the namespace, the end of that
-// informer requests the comparison.
+// its label before its informer has started, or while access to it is denied. If an informer covers the
+// namespace, the end of that informer requests the comparison.
 func TestANamespaceThatIsSelectedForAMoment(t *testing.T) {
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Selector: selector(t, "sync=yes")}}, testResource)
 	b.namespaces.Put("covered", map[string]string{"sync": "yes"})
 	b.namespaces.Synced()
 	b.watched.informers.Put("covered", b.watched.informers.All()[""])
 	b.watched.informers.Change(func(m map[string]*informer) { delete(m, "") })
-	for _, namespace := range []string{"covered", "new"} {
+	b.deny(b.watched, map[string]error{"denied": forbiddenError("secrets", "")})
+	for _, namespace := range []string{"covered", "new", "denied"} {
+		b.compared = nil
 		b.namespaces.Put(namespace, map[string]string{"sync": "yes"})
 		if b.namespaceChanged(namespace); len(b.compared) > 0 {
 			t.Errorf("namespace %s is selected: compared %v", namespace, b.compared)
 		}
 		b.namespaces.Put(namespace, nil)
-		if b.namespaceChanged(namespace); (len(b.compared) > 0) != (namespace == "new") {
+		if b.namespaceChanged(namespace); (len(b.compared) > 0) != (namespace != "covered") {
 			t.Errorf("namespace %s is not selected: compared %v", namespace, b.compared)
 		}
 	}

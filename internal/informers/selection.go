@@ -44,9 +44,9 @@ func (s *Set) namespaceChanged(namespace string) {
 			s.references.Update(k)
 			s.EnqueueLowPriority(k)
 		}
-		if !s.namespaces.Selects(namespace) && w.hasAligned() && w.informer(w.resource.Key(namespace, "")) == nil && !w.isDenied(namespace) {
-			// The namespace lost its label before its informer started. A comparison may wait for that
-			// informer.
+		if !s.namespaces.Selects(namespace) && w.informer(w.resource.Key(namespace, "")) == nil {
+			// The namespace lost its label before its informer started, or while access was denied. A
+			// comparison may wait for that informer.
 			s.config.Compare(w.groupResource())
 		}
 	})
