@@ -35,10 +35,12 @@ const (
 // errNamespacesBehind makes the caller compare again later.
 var errNamespacesBehind = errors.New("the watch of namespaces is behind")
 
-// isBehind reports whether the watch of namespaces shows a state other than the one that a read
-// found.
+// isBehind reports whether a read found a namespace that the watch of namespaces does not show, or
+// shows with labels that do not match. No notification follows if the namespace changes back before the
+// watch shows it. If the watch is behind in the other direction, the informers request a comparison when
+// the namespace is no longer selected.
 func (v ObjectView) isBehind(is namespaceState) bool {
-	return is != namespaceGone && !v.NamespaceExists || is == namespaceSelected && v.UnselectedByLabels || is == namespaceUnselected && v.Selected
+	return is != namespaceGone && !v.NamespaceExists || is == namespaceSelected && v.UnselectedByLabels
 }
 
 // decideInNamespace decides about an object after a consistent read of its namespace.
