@@ -49,3 +49,8 @@ func (l *Ledger) Reached(m Mark) bool {
 	}
 	return true
 }
+
+// Reports returns the number of the latest report of the informers: a state or a tombstone. An informer
+// shows a state before it reports the state. So after the call, the informers show states that are at
+// least as recent as these reports.
+func (l *Ledger) Reports() uint64 { return l.reports.Load() }

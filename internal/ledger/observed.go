@@ -115,11 +115,6 @@ func (l *Ledger) IsMissing(key event.Key) bool {
 	return !r.acked().Live() && (d == nil || !d.unpublishable)
 }
 
-// Reports returns the number of states and tombstones that the informers have reported, which is also
-// the number of the latest report. An informer shows a state before it reports the state. So after the
-// call, the informers show states that are at least as recent as these reports.
-func (l *Ledger) Reports() uint64 { return l.reports.Load() }
-
 // HasTombstone reports whether a key has a tombstone.
 func (l *Ledger) HasTombstone(key event.Key) (has bool) {
 	l.read(key, func(d *dirty) { has = len(d.tombstones) > 0 })
