@@ -113,6 +113,13 @@ func (o *oracle) repairsLateEvent(e, last published, f *flight) bool {
 // the event without that version. See ledger.DecideForeign.
 func (o *oracle) followsLateEvent(last published) bool { return o.restored && last.late }
 
+// isWithoutInformer reports whether the known weakness of a forwarder without an informer is possible. A late
+// event shows an object in a namespace that is not selected, so no informer bounds the version of that event. The
+// removal then has the last version that is known to be true. See ledger.notBefore.
+func isWithoutInformer(e, last published, f *flight) bool {
+	return e.isRepair() && e.Deleted && last.late && f.of.reported[f.object] == ""
+}
+
 // returnsByRestore reports whether a restore of etcd explains that e has the ID of the event before: the
 // object was deleted in between, and is back in an earlier version. Until the forwarder detects the
 // restore, it publishes the object in the old epoch.

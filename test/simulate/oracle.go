@@ -221,6 +221,7 @@ func (o *oracle) stored(m *stream.Message, f *flight) {
 	// forwarder detects a restore, its watch is behind every event of the former history, and a delete
 	// after a late event has no version either.
 	unknown = unknown || e.Deleted && e.version == 0 && (e.isRepair() || o.followsLateEvent(last)) || e.isRepair() && o.restored && e.Epoch == last.Epoch
+	unknown = unknown || isWithoutInformer(e, last, f)
 	unknown = unknown || o.missesEpoch(e, last) || o.followsReusedPosition(follows, last)
 	unknown = unknown || o.mayDisagreeAboutEpochs() && by.epoch < last.Epoch
 	if ok && !unknown && (e.Epoch < last.Epoch || e.Epoch == last.Epoch && e.version < last.version) {
