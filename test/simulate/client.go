@@ -41,10 +41,13 @@ type flight struct {
 	m       *event.Message
 	follows event.Acked   // the last event of the object as the sender knows it
 	shown   *event.Object // the object in the sender's informer when the event was sent
-	headers natsgo.Header
-	data    []byte
-	wanted  uint64
-	done    func(uint64, error)
+	// When the event was sent, the handler had reported every change up to the version in reported. "" means
+	// that it had reported none, or that the sender no longer waits for it.
+	reported string
+	headers  natsgo.Header
+	data     []byte
+	wanted   uint64
+	done     func(uint64, error)
 
 	stage    stage
 	reading  bool            // the request reads the last message of the subject
@@ -82,12 +85,12 @@ func (p *process) send(m *event.Message, s *session, done func(uint64, error)) {
 		return
 	}
 	p.world.tell("  forwarder %d sends %s after position %d", p.slot+1, describe(m), m.Expected)
-	p.reported[objectOf(m.Key)] = p.Reported(m.Key)
+	object, reported := objectOf(m.Key), p.Reported(m.Key)
 	if is := p.ledger.Outlived(m.Key); is.Position > 0 && p.now().Sub(is.At) > unseenLimit {
-		p.reported[objectOf(m.Key)] = "" // the forwarder no longer waits for its watch
+		reported = ""
 	}
 	p.world.flights = append(p.world.flights, &flight{
-		sender: p, of: p, term: p.acked, session: s, object: objectOf(m.Key), m: m, follows: p.acked.Get(m.Key), shown: p.reflector.indexer[objectOf(m.Key)], headers: cloneHeader(msg.Header), data: bytes.Clone(msg.Data), wanted: m.Expected, done: done,
+		sender: p, of: p, term: p.acked, session: s, object: object, m: m, follows: p.acked.Get(m.Key), shown: p.reflector.indexer[object], reported: reported, headers: cloneHeader(msg.Header), data: bytes.Clone(msg.Data), wanted: m.Expected, done: done,
 	})
 }
 

@@ -27,7 +27,7 @@ import (
 // The event is also allowed if the bus lost the event before it, and the other forwarder used the
 // position of the lost event again.
 func (o *oracle) isOfWriterBehind(e, last published, f *flight) bool {
-	follows, reported := f.follows, f.of.reported[f.object]
+	follows, reported := f.follows, f.reported
 	waits := reported != "" && !f.of.config.scope.usesLabels()
 	switch {
 	case o.world.writers == 1:
@@ -113,11 +113,13 @@ func (o *oracle) repairsLateEvent(e, last published, f *flight) bool {
 // the event without that version. See ledger.DecideForeign.
 func (o *oracle) followsLateEvent(last published) bool { return o.restored && last.late }
 
-// isWithoutInformer reports whether the known weakness of a forwarder without an informer is possible. A late
-// event shows an object in a namespace that is not selected, so no informer bounds the version of that event. The
-// removal then has the last version that is known to be true. See ledger.notBefore.
-func isWithoutInformer(e, last published, f *flight) bool {
-	return e.isRepair() && e.Deleted && last.late && f.of.reported[f.object] == ""
+// deselectsUnseenEvent reports whether the known weakness of a deselected namespace is possible. A late event shows
+// an object in a namespace that is no longer selected, in a version that no informer has reached. That version can
+// be forged, so the deselected event has the last version that is known to be true. If the object is selected
+// again, the version of the late event is published once more, with the same ID. See ledger.notBefore.
+func deselectsUnseenEvent(e, last published, f *flight) bool {
+	isUnseen := !revision.IsUpTo(versionText(last.version), f.reported)
+	return e.isRepair() && e.Deselected && last.late && f.of.config.scope.usesLabels() && isUnseen
 }
 
 // returnsByRestore reports whether a restore of etcd explains that e has the ID of the event before: the

@@ -197,9 +197,7 @@ func (o *oracle) stored(m *stream.Message, f *flight) {
 		} else if !o.isState(e) {
 			w.violate(ruleState, "%s at %d has no state of the cluster: uid %s version %d", objectNames[object], e.Position, e.UID, e.version)
 		}
-		for n := range o.events[object] {
-			o.events[object][n].id = "" // the ID may occur again
-		}
+		o.forgetIDs(object)
 		o.events[object] = append(o.events[object], e)
 		return
 	}
@@ -221,7 +219,10 @@ func (o *oracle) stored(m *stream.Message, f *flight) {
 	// forwarder detects a restore, its watch is behind every event of the former history, and a delete
 	// after a late event has no version either.
 	unknown = unknown || e.Deleted && e.version == 0 && (e.isRepair() || o.followsLateEvent(last)) || e.isRepair() && o.restored && e.Epoch == last.Epoch
-	unknown = unknown || isWithoutInformer(e, last, f)
+	if deselectsUnseenEvent(e, last, f) {
+		unknown = true
+		o.forgetIDs(object)
+	}
 	unknown = unknown || o.missesEpoch(e, last) || o.followsReusedPosition(follows, last)
 	unknown = unknown || o.mayDisagreeAboutEpochs() && by.epoch < last.Epoch
 	if ok && !unknown && (e.Epoch < last.Epoch || e.Epoch == last.Epoch && e.version < last.version) {
@@ -232,6 +233,13 @@ func (o *oracle) stored(m *stream.Message, f *flight) {
 	}
 	o.events[object] = append(o.events[object], e)
 	o.unknown[object] = false
+}
+
+// forgetIDs allows each ID of an object to occur again.
+func (o *oracle) forgetIDs(object int) {
+	for n := range o.events[object] {
+		o.events[object][n].id = ""
+	}
 }
 
 // isState reports whether the cluster had the state that an event shows.

@@ -64,10 +64,6 @@ type process struct {
 	wrote   bool     // the process has had a session
 	gone    bool     // another forwarder took over, so the process ends
 
-	// When the last event of an object was sent, the handler had reported every change up to the version
-	// in reported. "" means that it had reported none, or that the forwarder no longer waits for it.
-	reported [len(objectNames)]string
-
 	loaded     bool
 	due        bool      // the reconciler has work
 	next       time.Time // when the reconciler runs next
