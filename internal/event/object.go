@@ -129,8 +129,7 @@ type View struct {
 	Cause    Cause
 	Observed time.Time
 
-	// Unanswered is an unacknowledged change that the bus may have stored. It is nil if there is
-	// none, or if the object already existed on the bus before the change.
+	// Unanswered is an unacknowledged change that the bus may have stored. It is nil if there is none.
 	Unanswered *Change
 
 	// FirstSync means that the object existed before the first completed snapshot of its resource

@@ -139,10 +139,6 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 		case ledger.ReasonGone:
 			acked.Position = 0 // no object exists, so drop the finding that one outlived the delete
 			f.settle(key, acked)
-		case ledger.ReasonAwait:
-			if !acked.Live() {
-				f.unanswered(key, acked, event.Acked{}, nil) // drops the tombstones of UIDs that the bus cannot show
-			}
 		case ledger.ReasonStale, ledger.ReasonDenied:
 			f.Recheck(key)
 		}

@@ -14,9 +14,8 @@ type attempts struct {
 	// uid is the UID in the last attempt that is not a removal. The bus may show this object as
 	// existing, although it never acknowledged the event. If the object is gone, its delete is due.
 	uid string
-	// change is the change in that attempt. It is nil if the bus already showed an object before the
-	// attempt. The forwarder retries the change until the bus responds, even if the informers forget
-	// the object.
+	// change is the change in that attempt. If the bus shows no object, the forwarder retries the change
+	// until the bus responds, even if the informers forget the object.
 	change *event.Change
 	all    []event.Acked // the last maxAttempts attempts, including removals, to recognize them on the bus
 }
@@ -35,9 +34,6 @@ func (a *attempts) with(sent, acked event.Acked, c *event.Change) *attempts {
 	is.expected = acked.Position
 	if !sent.Deleted {
 		is.uid, is.change = sent.UID, c
-	}
-	if acked.Live() {
-		is.change = nil
 	}
 	if sent.Time = 0; !slices.Contains(is.all, sent) { // has ignores times
 		is.all = append(slices.Clone(is.all[max(0, len(is.all)-maxAttempts+1):]), sent)

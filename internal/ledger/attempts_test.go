@@ -290,6 +290,27 @@ func TestRemovalIsFoundBeforeItsTimeout(t *testing.T) {
 	}
 }
 
+// TestUnansweredRepair verifies that the forwarder retries the repair of a foreign delete if the object is gone
+// now and its last state is unknown, because the bus may have stored the repair. An earlier version waited for
+// the object, so the key stayed dirty (found by the simulator).
+func TestUnansweredRepair(t *testing.T) {
+	d, known, forged := newLedger(), at(live("A", "11"), 1), at(deleted("A", "11"), 2)
+	load(d.term, map[event.Key]event.Acked{testKey: known}, func() {})
+	load(d.term, map[event.Key]event.Acked{testKey: forged}, func() {})
+	foreign := d.term.Get(testKey)
+	if !foreign.Foreign || !foreign.Live() {
+		t.Fatalf("the entry is %+v, so this test verifies nothing", foreign)
+	}
+	d.term.Unanswered(testKey, foreign, message("A", "11"), &event.Change{Type: event.Created, Object: object("A", "11")}, wanted)
+	d.AddTombstone(testKey, event.Tombstone{UID: "A", Confirmed: true, Contradicts: 2})
+	d.term.Adopt(testKey, foreign, forged)
+	var v event.View
+	d.Describe(testKey, &v)
+	if c, reason := Decide(v); c == nil || c.Type != event.Created || string(c.Object.UID) != "A" || reason != ReasonUncertain {
+		t.Errorf("decided %+v, %s", c, reason)
+	}
+}
+
 // TestLossIsFoundBeforeATimeout verifies that nothing stays unacknowledged if the bus loses an event,
 // and a load finds the loss before the object's next publish times out. The bus refuses such a publish.
 // An earlier version remembered the publish, so Decide waited for the object, and the key stayed dirty.

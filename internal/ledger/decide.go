@@ -81,8 +81,7 @@ func Decide(v event.View) (*event.Change, Reason) {
 	}
 	if t, gone := v.Tombstone(attempted); gone && t.Object != nil && !acked.Live() {
 		if v.Unanswered != nil && precedes(t.Object, v, acked) { // the tombstone is older than the last known event
-			again := *v.Unanswered
-			return &again, ReasonUncertain
+			return again(v), ReasonUncertain
 		}
 		c := &event.Change{
 			Type: created(v), Cause: t.Cause, Object: t.Object, Owner: t.Owner, Epoch: v.Epoch, Observed: t.Observed,
@@ -97,9 +96,8 @@ func Decide(v event.View) (*event.Change, Reason) {
 	}
 	switch live := v.Live; {
 	case live == nil && v.Unanswered != nil && attempted != "" && !acked.Live():
-		again := *v.Unanswered
-		return &again, ReasonUncertain
-	case live == nil && (acked.Live() || attempted != ""):
+		return again(v), ReasonUncertain
+	case live == nil && acked.Live():
 		return nil, ReasonAwait
 	case live == nil:
 		return nil, ReasonGone
@@ -203,6 +201,19 @@ func update(v event.View, acked event.Acked, attempted string) *event.Change {
 		c.Before = b
 	}
 	return c
+}
+
+// again returns the unacknowledged change, although the informers may have forgotten its object. If the bus
+// showed the object before the change but no longer does, the object is created again.
+func again(v event.View) *event.Change {
+	c := *v.Unanswered
+	if c.Type == event.Updated {
+		c.Type, c.Before, c.Previous = created(v), nil, ""
+		if v.Acked.UID == v.Attempted {
+			c.Previous = v.Acked.ResourceVersion
+		}
+	}
+	return &c
 }
 
 // recreated returns the first change after a delete.

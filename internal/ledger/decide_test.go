@@ -128,9 +128,17 @@ func TestDecide(t *testing.T) {
 			attempted: "A",
 			want:      want{ReasonUncertain, event.Created, "A", "9", "11"},
 		},
-		"gone, create without an answer, no tombstone yet": {
+		"unknown, update without an answer, and the bus no longer shows the object: created again": {
+			view:      event.View{Unanswered: &event.Change{Type: event.Updated, Object: object("A", "12"), Before: object("A", "11"), Previous: "11"}},
+			acked:     deleted("B", "9"),
 			attempted: "A",
-			want:      want{reason: ReasonAwait},
+			want:      want{ReasonUncertain, event.Created, "A", "12", ""},
+		},
+		"unknown, update without an answer, and the bus deselects the object: created again": {
+			view:      event.View{Unanswered: &event.Change{Type: event.Updated, Object: object("A", "12"), Previous: "11"}},
+			acked:     deselected("A", "9"),
+			attempted: "A",
+			want:      want{ReasonUncertain, event.Created, "A", "12", "9"},
 		},
 		"live, create without an answer: retried": {
 			view:      event.View{Live: object("A", "12")},

@@ -12,8 +12,8 @@
 // for the first time is unacknowledged. For a dirty key, the ledger also stores what an informer's
 // cache does not contain: tombstones, the cause and time of the state, and whether the state belongs
 // to the first sync. During an outage of the bus, each changed object therefore costs the memory of
-// its key and one state: the state on the bus or, after a delete, the last state. If the first event
-// of the object was in flight, the ledger also keeps the state in that event.
+// its key and one state: the state on the bus or, after a delete, the last state. If an event of
+// the object was in flight, the ledger also keeps the state in that event.
 //
 // The ledger keeps the reports of the informers across leadership terms. It forgets the events on the
 // bus at the end of each term, because another process may publish between two terms. See [Term].
