@@ -64,6 +64,7 @@ type process struct {
 	wrote   bool     // the process has had a session
 	gone    bool     // another forwarder took over, so the process ends
 
+	latest     [len(objectNames)]*event.Object // the last selected states that an informer has shown
 	loaded     bool
 	due        bool      // the reconciler has work
 	next       time.Time // when the reconciler runs next
@@ -79,6 +80,7 @@ type queued struct {
 	since    time.Time // no worker takes the key before this time
 	working  bool
 	failures int
+	latest   *event.Object // of the process, when a worker took the key
 }
 
 func (w *world) start(slot int8) {
@@ -209,7 +211,7 @@ func (p *process) enqueueShown() {
 // work lets a worker process one key.
 func (p *process) work(object int) {
 	q := &p.keys[object]
-	q.waiting, q.working = false, true
+	q.waiting, q.working, q.latest = false, true, p.latest[object]
 	done := false
 	p.syncing = int8(object)
 	p.forwarder.Sync(context.Background(), keyOf(object), func(again bool, err error) {

@@ -178,6 +178,9 @@ func (p *process) index() {
 	for _, d := range next.deltas {
 		before := r.indexer[d.object]
 		r.indexer[d.object] = d.is
+		if d.is != nil && !d.is.Unselected {
+			p.latest[d.object] = d.is
+		}
 		switch {
 		case d.is != nil:
 			r.notes = append(r.notes, note{object: d.object, before: before, is: d.is, initial: d.initial, isNew: before == nil, fresh: true})
