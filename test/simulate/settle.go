@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
 const (
@@ -76,7 +77,19 @@ func (w *world) mayStayDirty(p *process, k event.Key) bool {
 	if w.oracle.restored || w.oracle.mayKeepAttempt() {
 		return true
 	}
-	return p.acked.Get(k).Foreign && p.config.leavesForeign()
+	return p.acked.Get(k).Foreign && p.config.leavesForeign() && !w.knowsLeaving(p, k)
+}
+
+// knowsLeaving reports whether a forwarder knows that the object in the last event left the selection or was
+// deleted after that event. Then the forwarder adopts the event, unless it is earlier than the last known event.
+func (w *world) knowsLeaving(p *process, k event.Key) bool {
+	last, acked := w.oracle.shown(objectOf(k)), p.acked.Get(k)
+	v := p.Lookup(k)
+	t, ok := v.Tombstone(last.UID)
+	if w.foreign || !last.Live() || acked.UID != last.UID || acked.Position != last.Position || !ok || t.Object == nil {
+		return false
+	}
+	return revision.IsUpTo(last.ResourceVersion, t.Object.ResourceVersion) && revision.IsUpTo(acked.ResourceVersion, last.ResourceVersion)
 }
 
 // isBusy reports whether a key waits in the queue of a forwarder.
