@@ -15,6 +15,7 @@ import (
 type reflector struct {
 	watching bool
 	listed   bool
+	indexed  bool   // the first list has entered the indexer
 	again    bool   // the next connection must list, even if the watch could resume
 	notFirst bool   // the informer isn't the first one
 	sent     uint64 // the last change that the watch delivered
@@ -71,8 +72,9 @@ type note struct {
 	fresh       bool // a list or a watch returned the state
 }
 
-// synced reports whether the handler has received the whole first list.
-func (r *reflector) synced() bool { return r.listed && r.initial == 0 }
+// synced reports whether the handler has received the whole first list. An empty list counts when it has entered
+// the indexer, because client-go handles a list as one item of its queue.
+func (r *reflector) synced() bool { return r.indexed && r.initial == 0 }
 
 // matches reports whether the API server delivers a state to the watch.
 func (p *process) matches(s state) bool {
@@ -129,9 +131,6 @@ func (p *process) connect(stale uint8) {
 	}
 	r.watching, r.listed, r.again = true, true, false
 	r.sent, r.version, r.life = at, at, c.life
-	if initial && r.initial == 0 {
-		p.noteSynced()
-	}
 }
 
 // nextShown returns the next change that the watch delivers, and skips the changes of objects that
@@ -173,8 +172,8 @@ func (p *process) bookmark() {
 // index moves the next batch from the queue to the indexer.
 func (p *process) index() {
 	r := &p.reflector
-	next := r.queue[0]
-	r.queue, r.applied = r.queue[1:], next.version
+	next, first := r.queue[0], !r.indexed
+	r.queue, r.applied, r.indexed = r.queue[1:], next.version, true
 	for _, d := range next.deltas {
 		before := r.indexer[d.object]
 		r.indexer[d.object] = d.is
@@ -187,6 +186,9 @@ func (p *process) index() {
 		case before != nil:
 			r.notes = append(r.notes, note{object: d.object, before: d.last, gone: true, fresh: !d.listed})
 		}
+	}
+	if first && r.initial == 0 { // the first list is empty
+		p.noteSynced()
 	}
 }
 
