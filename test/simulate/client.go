@@ -39,9 +39,10 @@ type flight struct {
 	session *session // nil on NATS
 	object  int
 	m       *event.Message
-	follows event.Acked   // the last event of the object as the sender knows it
-	shown   *event.Object // the object in the sender's informer when the event was sent
-	latest  *event.Object // the last selected state that the sender knew when a worker took the key
+	follows event.Acked              // the last event of the object as the sender knows it
+	shown   *event.Object            // the object in the sender's informer when the event was sent
+	latest  *event.Object            // the last selected state that the sender knew when a worker took the key
+	gone    map[string]*event.Object // the last states of deleted objects that the handler had received then
 	// When the event was sent, the handler had reported every change up to the version in reported. "" means
 	// that it had reported none, or that the sender no longer waits for it.
 	reported string
@@ -91,7 +92,7 @@ func (p *process) send(m *event.Message, s *session, done func(uint64, error)) {
 		reported = ""
 	}
 	p.world.flights = append(p.world.flights, &flight{
-		sender: p, of: p, term: p.acked, session: s, object: object, m: m, follows: p.acked.Get(m.Key), shown: p.reflector.indexer[object], latest: p.keys[object].latest, reported: reported, headers: cloneHeader(msg.Header), data: bytes.Clone(msg.Data), wanted: m.Expected, done: done,
+		sender: p, of: p, term: p.acked, session: s, object: object, m: m, follows: p.acked.Get(m.Key), shown: p.reflector.indexer[object], latest: p.keys[object].latest, gone: p.keys[object].gone, reported: reported, headers: cloneHeader(msg.Header), data: bytes.Clone(msg.Data), wanted: m.Expected, done: done,
 	})
 }
 

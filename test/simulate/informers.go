@@ -33,6 +33,7 @@ func (p *process) onAdd(object int, o *event.Object, initial bool) {
 		p.ledger.ForgetObject(k, string(o.UID))
 		return
 	}
+	delete(p.reflector.gone, string(o.UID)) // the object is back in the selection
 	cause := event.CauseWatch
 	if initial {
 		cause = event.CauseReconcile
@@ -44,6 +45,7 @@ func (p *process) onAdd(object int, o *event.Object, initial bool) {
 func (p *process) onUpdate(object int, old, o *event.Object) {
 	k := keyOf(object)
 	if old.UID != o.UID {
+		p.reflector.gone[string(old.UID)] = kept(old)
 		p.ledger.AddTombstone(k, event.Tombstone{UID: string(old.UID), Observed: p.now(), Cause: event.CauseWatch, Object: kept(old)})
 	}
 	switch {
@@ -64,6 +66,7 @@ func (p *process) onUpdate(object int, old, o *event.Object) {
 
 func (p *process) onDelete(object int, o *event.Object) {
 	k := keyOf(object)
+	p.reflector.gone[string(o.UID)] = kept(o)
 	p.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Observed: p.now(), Cause: event.CauseWatch, Object: kept(o)})
 	p.enqueue(k)
 }

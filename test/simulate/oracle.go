@@ -211,6 +211,7 @@ func (o *oracle) stored(m *stream.Message, f *flight) {
 	} else {
 		o.checkRemoval(object, e, last, ok)
 		o.checkReturn(object, e, f.latest)
+		o.checkLastState(object, e, f)
 	}
 	// Until a forwarder detects the restore of etcd, versions of two objects aren't comparable. If
 	// the create of an object wasn't acknowledged, the forwarder publishes the object once more with

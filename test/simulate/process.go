@@ -3,6 +3,7 @@ package simulate
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -80,7 +81,8 @@ type queued struct {
 	since    time.Time // no worker takes the key before this time
 	working  bool
 	failures int
-	latest   *event.Object // of the process, when a worker took the key
+	latest   *event.Object            // of the process, when a worker took the key
+	gone     map[string]*event.Object // of the informer, when a worker took the key
 }
 
 func (w *world) start(slot int8) {
@@ -211,7 +213,7 @@ func (p *process) enqueueShown() {
 // work lets a worker process one key.
 func (p *process) work(object int) {
 	q := &p.keys[object]
-	q.waiting, q.working, q.latest = false, true, p.latest[object]
+	q.waiting, q.working, q.latest, q.gone = false, true, p.latest[object], maps.Clone(p.reflector.gone)
 	done := false
 	p.syncing = int8(object)
 	p.forwarder.Sync(context.Background(), keyOf(object), func(again bool, err error) {

@@ -28,12 +28,17 @@ type reflector struct {
 	indexer [len(objectNames)]*event.Object
 	notes   []note
 
+	// gone contains the last states that the handler has received of deleted objects, by UID.
+	gone map[string]*event.Object
+
 	progress *progress.Progress // of the handler
 	handled  int                // objects known to the handler
 	selected int                // selected objects among them
 }
 
-func newReflector() reflector { return reflector{progress: &progress.Progress{}} }
+func newReflector() reflector {
+	return reflector{progress: &progress.Progress{}, gone: map[string]*event.Object{}}
+}
 
 // replaceReflector replaces the informer. If an object is deleted between the two informers while its
 // event is in flight, neither informer reports the delete. A consistency point can then precede the
