@@ -20,8 +20,9 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 		return ledger.Point{}, false
 	}
 	w.abandoning.Lock() // before w.synced(), so that a later change of the informers discards the point
-	p = ledger.Point{Point: event.Point{Resource: w.resource, Taken: s.config.Now()}, Selection: w.selected.Load()}
+	selection := w.selected.Load()
 	w.abandoning.Unlock()
+	p = ledger.Point{Point: event.Point{Resource: w.resource, Taken: s.config.Now()}, Selection: selection}
 	if !w.firstSync.IsDone() || !w.synced() {
 		return ledger.Point{}, false
 	}

@@ -34,7 +34,7 @@ type watched struct {
 	firstSynced chan struct{} // closed when synced first becomes true
 	missed      atomic.Bool   // the resource was logged as missing from discovery
 	selected    atomic.Uint64 // see [Set.Selection]
-	abandoning  sync.Mutex    // held while reported states are forgotten, see [Set.abandon]
+	abandoning  sync.Mutex    // held while reported states are forgotten or the informers change, see [Set.Point]
 
 	joined     atomic.Bool   // the resource has joined the term, so its keys are enqueued
 	everJoined chan struct{} // closed when joined first becomes true
