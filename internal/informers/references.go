@@ -1,12 +1,14 @@
 package informers
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/references"
 )
@@ -62,8 +64,9 @@ func (s referring) Find(k event.Key) (*event.Object, references.Presence) {
 // willCover reports whether an informer of a namespace without an informer starts soon: the namespace was
 // just selected, and access is not denied.
 func (s *Set) willCover(w *watched, namespace string) bool {
-	denied := w.coverage().Denied
-	return s.namespaces.Selects(namespace) && denied[""] == nil && denied[namespace] == nil
+	everywhere, isDenied := w.alignment.Load().denied[""]
+	isDenied = isDenied && !errors.Is(everywhere.err, discovery.ErrNotListed) || w.isDenied(namespace)
+	return !isDenied && s.namespaces.Selects(namespace)
 }
 
 // ReferencesChanging implements [references.Objects].

@@ -157,17 +157,25 @@ func (s *session) probeTopics() (stop func()) {
 	return func() { cancel(); looking.Wait() }
 }
 
-// reportFailing reports the requests of a takeover that keep failing, in the log and with the state that Ready
-// reports, until stop is called. A takeover repeats its reads without a limit, because it can't do without them.
+// reportFailing reports the requests of a takeover that keep failing, in the log and with the state that
+// Ready returns, until stop is called. A takeover repeats its reads without a limit, because it needs them.
 func (b *Bus) reportFailing() (stop func()) {
 	ctx, cancel := context.WithCancel(b.ctx)
 	var looking sync.WaitGroup
-	var once sync.Once
+	before, failing, logged := b.Ready(), false, false
 	looking.Go(func() {
 		wait.UntilWithContext(ctx, func(context.Context) {
-			if err := b.client.Failing(); err != nil {
+			err := b.client.Failing()
+			switch {
+			case err != nil:
 				b.set(nil, err)
-				once.Do(func() { b.log.Warn("not writing to Kafka, retrying", "err", err) })
+				if !logged {
+					b.log.Warn("not writing to Kafka, retrying", "err", err)
+				}
+				failing, logged = true, true
+			case failing:
+				b.set(nil, before)
+				failing = false
 			}
 		}, probeEvery)
 	})
