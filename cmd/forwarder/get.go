@@ -232,7 +232,7 @@ func (f *getFlags) notFound(objects, removed []tail.Object) error {
 	return errors.Join(all...)
 }
 
-// behindAfter is the age of the last consistency point above which get warns that the forwarder may
+// behindAfter is the age of the last consistency point above which get warns that the forwarder might
 // be down or behind. A resource without changes has a point about once a minute.
 const behindAfter = 2 * time.Minute
 

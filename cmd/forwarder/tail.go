@@ -185,7 +185,7 @@ func (f *tailFlags) run(ctx context.Context, cfg config.Config, p *tail.Printer)
 }
 
 // sayAbsent tells the user which selected names have no event on the bus. It opens a separate
-// connection, because on Kafka it may have to read whole topics.
+// connection, because on Kafka it might have to read whole topics.
 func sayAbsent(ctx context.Context, cfg config.Config, p *tail.Printer) {
 	if len(p.Filter.Clusters)+len(p.Filter.Resources)+len(p.Filter.Namespaces) == 0 {
 		return

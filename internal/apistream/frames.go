@@ -135,7 +135,7 @@ func (f *frames) next() ([]byte, error) {
 		}
 		f.searched = len(rest)
 		if err := f.fill(); err != nil {
-			// fill may have returned the memory of rest to the pool, and another stream may use it now.
+			// fill might have returned the memory of rest to the pool, and another stream might use it now.
 			if left := f.b[f.from:f.to]; !errors.Is(err, errTooLong) && len(bytes.TrimSpace(left)) > 0 {
 				return nil, errCutOff
 			}

@@ -19,8 +19,8 @@ import (
 // Status is the result of a check.
 type Status string
 
-// The results. Warning means that part of the copy may be missing or may become wrong. Failed means that the
-// forwarder does not work. Skipped means that the check does not apply, or that a fact that it needs is
+// The results. Warning means that part of the copy might be missing or might become wrong. Failed means that
+// the forwarder does not work. Skipped means that the check does not apply, or that a fact that it needs is
 // unknown.
 const (
 	OK      Status = "ok"

@@ -52,7 +52,7 @@ func NewAt(t *ledger.Term, now func() time.Time) *Checkpoint {
 }
 
 // Losses returns the number of events that the bus is known to have lost. known is false while the
-// bus may have lost more events since the last load.
+// bus might have lost more events since the last load.
 func (c *Checkpoint) Losses() (lost uint64, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -41,7 +41,7 @@ type Reconciler struct {
 	mu     sync.Mutex
 	due    map[schema.GroupResource]map[event.Key]bool // the keys to compare, nil for all
 	reload bool                                        // a reload of the checkpoint is requested
-	wake   chan struct{}                               // has a token if a reload or a comparison may be due
+	wake   chan struct{}                               // has a token if a reload or a comparison might be due
 	failed map[schema.GroupResource]Failure            // due again at retryAt; only Once writes
 
 	// Only Once uses the following fields.

@@ -35,7 +35,7 @@ type Purger interface {
 // refuses the create, because the create expects the position of the delete. The forwarder then
 // decides again, with no event of the object on the bus.
 //
-// Retention purges nothing while the bus may have lost events since the last load. The bus may have
+// Retention purges nothing while the bus might have lost events since the last load. The bus might have
 // lost a delete and still show the object. Purges continue until the connection to the bus notices
 // the possible loss, which can take some seconds after an election in a cluster of NATS servers.
 //
@@ -136,7 +136,7 @@ func (r *Retention) purge(ctx context.Context, due map[event.Key]event.Acked) (p
 }
 
 // deletedBefore returns the deletes that the bus stored at or before a time, in Unix milliseconds.
-// It leaves out foreign entries, because the event on the bus may show an object whose delete has
+// It leaves out foreign entries, because the event on the bus might show an object whose delete has
 // not been published yet.
 func deletedBefore(acked *ledger.Term, before int64) map[event.Key]event.Acked {
 	due := map[event.Key]event.Acked{}

@@ -27,7 +27,7 @@ func checkAddress(s string) error {
 	return nil
 }
 
-// checkFile checks a file that holds a value. Its errors never show the path, because the user may
+// checkFile checks a file that holds a value. Its errors never show the path, because the user might
 // have written the secret itself in place of the path.
 func checkFile(path string) error {
 	content, err := os.ReadFile(path)

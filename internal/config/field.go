@@ -40,9 +40,9 @@ const (
 	kindAddress = "address" // host:port to listen on
 	kindFile    = "file"    // path of a readable file
 	kindSecret  = "secret"  // path of a readable file that holds a secret
-	kindURL     = "url"     // list of URLs; a user may have written a password into one
-	kindHTTPS   = "https"   // one URL of an HTTPS server; a user may have written a password into it
-	kindBrokers = "brokers" // list of host:port; a user may have written a password into one
+	kindURL     = "url"     // list of URLs; a user might have written a password into one
+	kindHTTPS   = "https"   // one URL of an HTTPS server; a user might have written a password into it
+	kindBrokers = "brokers" // list of host:port; a user might have written a password into one
 )
 
 // variable is a field of a Config and its tags.

@@ -20,7 +20,7 @@ var (
 )
 
 // addUnknown adds a problem for each unknown variable with the prefix. The problem does not show
-// the value, which may be a secret.
+// the value, which might be a secret.
 func (p *problems) addUnknown(environ []string) {
 	names := slices.Collect(maps.Keys(p.variables))
 	for _, pair := range slices.Sorted(slices.Values(environ)) {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Error is the error of a request that took too long. The server may be healthy but slow.
+// Error is the error of a request that took too long. The server might be healthy but slow.
 type Error struct {
 	Timeout time.Duration
 	Err     error

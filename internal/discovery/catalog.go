@@ -31,7 +31,7 @@ type Catalog struct {
 	resources map[schema.GroupVersionResource]discovered
 
 	// Failed contains the error of each group whose discovery failed in at least one version. Draw
-	// no conclusion about such a group. For example, a resource that it does not show may still
+	// no conclusion about such a group. For example, a resource that it does not show might still
 	// exist.
 	Failed map[string]error
 
@@ -208,7 +208,7 @@ func (c *Catalog) Versions(gr schema.GroupResource) []string {
 }
 
 // IsMissing reports whether discovery no longer shows the resource: its group did not fail, no
-// version contains it, and it is not kept. An API server of another Kubernetes version may still
+// version contains it, and it is not kept. An API server of another Kubernetes version might still
 // serve the resource.
 func (c *Catalog) IsMissing(gr schema.GroupResource) bool {
 	_, failed := c.Failed[gr.Group]

@@ -31,14 +31,14 @@ type definitionWatch struct {
 	open   atomic.Bool // the last watch was opened and has not failed since
 }
 
-// Redefinition names the resources that the API server may serve differently after a change of a
+// Redefinition names the resources that the API server might serve differently after a change of a
 // CustomResourceDefinition or an APIService.
 type Redefinition struct {
 	Group             string
 	Resource, Version string // one of them is "", which means all
 }
 
-// Concerns reports whether the API server may serve r differently.
+// Concerns reports whether the API server might serve r differently.
 func (d Redefinition) Concerns(r event.Resource) bool {
 	return d.Group == r.Group && (d.Resource == "" || d.Resource == r.Resource) && (d.Version == "" || d.Version == r.Version)
 }
@@ -58,12 +58,12 @@ func redefinition(of schema.GroupVersionResource, old, o any) (Redefinition, boo
 	if of == DefinitionResource {
 		return Redefinition{Group: group, Resource: name}, before.GetGeneration() != after.GetGeneration() || before.GetUID() != after.GetUID()
 	}
-	// The APIService may now point to another API server. That server can have any version.
+	// The APIService might now point to another API server. That server can have any version.
 	return Redefinition{Group: group, Version: name}, before.GetResourceVersion() != after.GetResourceVersion()
 }
 
 // WatchDefinitions watches CustomResourceDefinitions and APIServices until ctx ends. It calls
-// redefined for each change after which the API server may serve resources differently. If access
+// redefined for each change after which the API server might serve resources differently. If access
 // is denied, only the periodic discovery finds new resources.
 func (w Watcher) WatchDefinitions(ctx context.Context, redefined func(Redefinition)) *Definitions {
 	d := &Definitions{changed: make(chan struct{}, 1)}
@@ -107,7 +107,7 @@ func (w Watcher) definitionInformer(d *definitionWatch, notify func(), redefined
 		}
 	}, func(err error) {
 		if d.open.Swap(false) {
-			notify() // a change may have been missed, and discovery must poll from now on
+			notify() // a change might have been missed, and discovery must poll from now on
 		}
 		if why := ErrorReason(err); logged.Swap(why) != why {
 			w.Logger.Info("watch of definitions failed, polling discovery", "resource", d.of.GroupResource().String(), "err", err)
@@ -116,7 +116,7 @@ func (w Watcher) definitionInformer(d *definitionWatch, notify func(), redefined
 	// AddEventHandler returns an error only after the informer has stopped.
 	_, _ = shared.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, initial bool) {
-			if r, ok := redefinition(d.of, &metav1.PartialObjectMetadata{}, o); ok && !initial { // the definition may have been deleted just before
+			if r, ok := redefinition(d.of, &metav1.PartialObjectMetadata{}, o); ok && !initial { // the definition might have been deleted just before
 				redefined(r)
 			}
 			notify()

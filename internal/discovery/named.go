@@ -64,7 +64,7 @@ func (w Watcher) findNamed(ctx context.Context, n *Namespaces, names []string, r
 			return false
 		}
 		if !allowed {
-			continue // the namespace may or may not exist
+			continue // the namespace might or might not exist
 		}
 		switch _, err := reads.Resource(NamespaceResource).Get(ctx, name, metav1.GetOptions{}); {
 		case apierrors.IsNotFound(err):

@@ -35,8 +35,8 @@ type Namespaces struct {
 	selector         labels.Selector
 	maxSeparate      int
 
-	// Changing is called before the selection changes, while Selects blocks. It must not call a method of
-	// Namespaces. It may be nil. Set it before the first call of Put.
+	// Changing is called before the selection changes. Until it returns, Selects blocks. Changing must not call
+	// a method of Namespaces. It may be nil. Set it before the first call of Put.
 	Changing func()
 
 	// known maps each existing namespace to whether its labels match. It is empty if namespaces are
@@ -61,7 +61,7 @@ func NewNamespaces(n NamespaceSelection) *Namespaces {
 
 // NeedsWatch reports whether the selection depends on the existing namespaces. This is the case if
 // the selection uses labels, or if it includes all namespaces and excludes some, because each
-// remaining namespace may need a separate watch.
+// remaining namespace might need a separate watch.
 func (n *Namespaces) NeedsWatch() bool {
 	return n.selector != nil || len(n.include) == 0 && len(n.exclude) > 0
 }
@@ -115,7 +115,7 @@ func (n *Namespaces) UnselectedByLabels(namespace string) bool {
 	return n.MaySelect(namespace) && !n.Selects(namespace)
 }
 
-// Exists reports whether a namespace may exist. It returns false only if the watch of namespaces
+// Exists reports whether a namespace might exist. It returns false only if the watch of namespaces
 // shows that the namespace does not exist.
 func (n *Namespaces) Exists(namespace string) bool {
 	if namespace == "" || !n.NeedsWatch() || !n.Listed() {

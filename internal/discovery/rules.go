@@ -52,7 +52,7 @@ func (r *rules) in(ctx context.Context, namespace string, now time.Time) []autho
 	}
 	for other, old := range r.answers {
 		if now.Sub(old.asked) >= ReviewInterval {
-			delete(r.answers, other) // the namespace may no longer exist
+			delete(r.answers, other) // the namespace might no longer exist
 		}
 	}
 	if r.answers == nil {

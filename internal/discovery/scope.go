@@ -15,11 +15,11 @@ type Coverage struct {
 	Denied map[string]error // the namespaces without a watch, because access is denied
 }
 
-// Scopes decides which watches cover a resource. It returns the namespace of each watch and the
-// namespaces to which access is denied. The namespace "" means one watch of all namespaces. To
-// avoid flapping, the choice between separate watches and one watch changes only at half or twice
-// the limit of namespaces. A failed review neither ends a denial nor replaces separate watches: the
-// API server may only be unavailable.
+// Scopes decides which watches cover a resource. It returns the namespace of each watch and the namespaces to
+// which access is denied. The namespace "" means one watch of all namespaces. now is the current coverage. To
+// avoid flapping, Scopes replaces one watch with separate watches only at or below half the limit of
+// namespaces, and separate watches with one watch only above twice the limit. A failed access review neither
+// ends a denial nor replaces separate watches, because the API server might be unavailable for a moment.
 func Scopes(ctx context.Context, r event.Resource, n *Namespaces, a *Access, now Coverage) (namespaces []string, denied map[string]error) {
 	everywhere := []string{""}
 	if !r.Namespaced {

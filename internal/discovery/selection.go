@@ -28,7 +28,7 @@ type Resolution struct {
 	Watch []event.Resource
 
 	// Unmatched contains the selectors in Include that currently match nothing. UnmatchedExclude
-	// contains those in Exclude. These selectors may match later.
+	// contains those in Exclude. These selectors might match later.
 	Unmatched, UnmatchedExclude []string
 
 	// Left contains each selected resource that is not watched, with the reason in words.

@@ -30,7 +30,7 @@ func (b Body) Size() int { return len(b.bytes) }
 func (b Body) String() string { return fmt.Sprintf("%d bytes", len(b.bytes)) }
 
 // JSON returns the text of the object, or nil if b holds none. The text is read-only, because it
-// may be the body's own memory.
+// might be the body's own memory.
 func (b Body) JSON() ([]byte, error) { return b.into(nil) }
 
 // into is like JSON, but unpacks into the given memory if the memory is large enough.

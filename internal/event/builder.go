@@ -93,7 +93,7 @@ func (b Builder) Message(c Change) (*Message, error) {
 }
 
 // reshape converts a state read from the bus into the current form. An earlier configuration or
-// release may have published that state in another form.
+// release might have published that state in another form.
 func (b Builder) reshape(r Resource, o *Object) *Object {
 	if b.Reshape == nil || o == nil || o.Shaped || o.Body.None() {
 		return o

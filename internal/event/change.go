@@ -88,7 +88,7 @@ type Change struct {
 	After uint64
 
 	// Uncertain means that an earlier publish of the object was neither acknowledged nor refused,
-	// so the last event on the bus may differ from the acknowledged event. In this case, the change is
+	// so the last event on the bus might differ from the acknowledged event. In this case, the change is
 	// published even if the acknowledged event has the same content.
 	Uncertain bool
 
@@ -237,7 +237,7 @@ func (a Acked) Unordered() Acked {
 
 // IsUnversioned reports whether the entry is a removal of the object with this UID, and has no
 // version. Another forwarder probably published the removal, so its version is not trusted. If a
-// watch shows an object with the UID, that state may be earlier than the removal.
+// watch shows an object with the UID, that state might be earlier than the removal.
 func (a Acked) IsUnversioned(uid string) bool {
 	return a.Deleted && a.UID == uid && a.ResourceVersion == ""
 }

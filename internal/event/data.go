@@ -229,7 +229,7 @@ func EncodeJSON(v any) ([]byte, error) {
 }
 
 // appendWriter stores the bytes written to it. The encoder writes once, so the result is allocated
-// at its exact size. The size matters because the result may stay in a cache for a long time.
+// at its exact size. The size matters because the result might stay in a cache for a long time.
 type appendWriter []byte
 
 func (w *appendWriter) Write(p []byte) (int, error) {

@@ -23,7 +23,7 @@ func changedPlaces(before, after []byte) (string, error) {
 		if string(pointer) == "/metadata/resourceVersion" {
 			return true
 		}
-		if len(b)+len(pointer) <= maxChanged { // otherwise it cannot fit, and may be very long
+		if len(b)+len(pointer) <= maxChanged { // otherwise it cannot fit, and might be very long
 			b = appendPlace(b, pointer)
 		} else {
 			more = true

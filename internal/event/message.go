@@ -92,7 +92,7 @@ func (m *Message) Structured() ([]byte, error) {
 		b.WriteString(separator)
 		b.WriteString(`"data":`)
 		if err := json.Compact(&b, m.Data); err != nil {
-			return nil, fmt.Errorf("encode event %s: data is not valid JSON", m.ID) // err may quote it
+			return nil, fmt.Errorf("encode event %s: data is not valid JSON", m.ID) // err might quote it
 		}
 	}
 	b.WriteByte('}')

@@ -94,9 +94,9 @@ type View struct {
 	// Live is at least as new.
 	Version string
 
-	// Reported is a version up to which the informers have reported every change of the key: this
-	// view has the tombstones of all objects that were gone at that version. It can be earlier than
-	// Version. It is "" if unknown, and for a key whose last event on the bus is not foreign.
+	// Reported is a version up to which the informers have reported every change of the key: this view
+	// has a tombstone for each of the key's objects that was gone at that version. It can be earlier
+	// than Version. It is "" if unknown, and for a key whose last event on the bus is not foreign.
 	Reported string
 	Waited   bool // the decision about a foreign event no longer waits for the informers
 
@@ -129,7 +129,7 @@ type View struct {
 	Cause    Cause
 	Observed time.Time
 
-	// Unanswered is an unacknowledged change that the bus may have stored. It is nil if there is none.
+	// Unanswered is an unacknowledged change that the bus might have stored. It is nil if there is none.
 	Unanswered *Change
 
 	// FirstSync means that the object existed before the first completed snapshot of its resource
@@ -149,7 +149,7 @@ type Outlived struct {
 	// AbsentAt is a version at which no object existed, or "" if the read returned an object. A watch
 	// that has reached this version has shown every earlier state of the key.
 	AbsentAt string
-	// Unselected means that the object of the foreign event may exist, but is not selected.
+	// Unselected means that the object of the foreign event might exist, but is not selected.
 	Unselected bool
 	At         time.Time // time of the read
 }
@@ -163,7 +163,7 @@ type Tombstone struct {
 	Cause      Cause
 
 	// Confirmed reports whether a consistent read found that the object is gone or not selected. If it
-	// is false, only a watch showed this, and the watch may be behind. Contradicts is the position of the
+	// is false, only a watch showed this, and the watch might be behind. Contradicts is the position of the
 	// last event on the bus at the time of the read, or 0 if the bus has lost that event. The read
 	// proves nothing about a later event.
 	Confirmed   bool

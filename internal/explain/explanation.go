@@ -51,7 +51,7 @@ type Explanation struct {
 	UnmatchedFollow []string         `json:"unmatchedFollow,omitempty"`
 	Followable      []event.Resource `json:"-"` // resources that are watched if other objects refer to them
 
-	// Warnings lists reasons why this explanation may be wrong.
+	// Warnings lists reasons why this explanation might be wrong.
 	Warnings []string `json:"warnings"`
 }
 

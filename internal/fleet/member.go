@@ -49,7 +49,7 @@ func newMember(f *Fleet, c source.Cluster, leave context.CancelFunc) *member {
 }
 
 // set records the current kubeconfig of the source. An unusable kubeconfig does not replace a
-// usable one, because the file may be half written.
+// usable one, because the file might be half written.
 func (m *member) set(c source.Cluster) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -244,7 +244,7 @@ func (f *Fleet) Checks() []operations.Check {
 	return []operations.Check{{Name: "clusters", Check: f.check, Note: f.failing}}
 }
 
-// check returns nil if the process is ready. A process that starts waits for every cluster that may
+// check returns nil if the process is ready. A process that starts waits for every cluster that might
 // still become ready. After that, it is ready while at least one cluster is copied, or the source
 // has no clusters. A new or broken cluster is no reason to withdraw a pod that copies other
 // clusters.

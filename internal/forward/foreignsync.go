@@ -9,15 +9,15 @@ import (
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
-// errUnseen makes the caller call Sync again after a backoff, because the watch may reach the
+// errUnseen makes the caller call Sync again after a backoff, because the watch might reach the
 // version without a change that enqueues the key.
 var errUnseen = errors.New("the watch has not reached the version of the event on the bus")
 
 // unseenLimit limits how long a decision waits for the watch. A watch receives a bookmark about once a
-// minute, but an aggregated API server may send none.
+// minute, but an aggregated API server might send none.
 const unseenLimit = 3 * time.Minute
 
-// syncForeign implements Sync for a foreign entry. It may block on the bus.
+// syncForeign implements Sync for a foreign entry. It can block on the bus.
 func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.Acked, done func(again bool, err error)) {
 	if !f.mayRead(ctx, done) {
 		return
@@ -40,7 +40,7 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 	case adopt != nil:
 		f.Ledger.Adopt(key, acked, *adopt)
 		if adopt.Live() && !isShown(view, adopt.UID) {
-			f.unreported(key) // the tombstone of that UID may be gone
+			f.unreported(key) // the tombstone of that UID might be gone
 		}
 		done(true, nil)
 	case reason == ledger.ReasonUnseen:

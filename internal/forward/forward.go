@@ -29,18 +29,18 @@ type Informers interface {
 	// Lookup returns the current view of a key, with its record in the ledger (see
 	// [ledger.Ledger.Describe]). It does not block.
 	Lookup(event.Key) event.View
-	// Reported returns a version, or "" if unknown. The views that Lookup returns include every
-	// change of this key up to that version. It does not block.
+	// Reported returns a version, or "" if unknown. A view that Lookup returns after this call
+	// includes every change of the key up to that version. It does not block.
 	Reported(event.Key) string
 	// Interest reports whether an object of this key belongs on the bus. It does not block.
 	Interest(event.Key) ledger.Interest
 	// Shown returns the UID of the object that the informers show, or "" if they show none that is
 	// selected. It does not block.
 	Shown(event.Key) string
-	// Settled is called when the bus may have received changes of this key that it lacked.
+	// Settled is called when the bus might have received changes of this key that it lacked.
 	Settled(event.Key)
 	// Unreported is called when the bus has acknowledged an event of an object that the informers
-	// have forgotten. The informers may never report the object's delete, so a consistency point
+	// have forgotten. The informers might never report the object's delete, so a consistency point
 	// needs a comparison first.
 	Unreported(event.Key)
 	// Unpublishable is called when the current state of this key cannot be published and a retry
@@ -68,7 +68,7 @@ type Publish func(ctx context.Context, m *event.Message, done func(position uint
 // History reads events from the bus.
 type History interface {
 	// At returns the event of an object at a position. If the bus no longer has the event, At
-	// returns the zero value without an error. It may block on the bus.
+	// returns the zero value without an error. It can block on the bus.
 	At(ctx context.Context, key event.Key, position uint64) (publish.Stored, error)
 }
 
@@ -82,7 +82,7 @@ type Config struct {
 	// cannot explain the key's event on the bus. It must not block.
 	Recheck func(event.Key)
 	// Lost explains why an object has an entry in the checkpoint but no event on the bus. It
-	// returns true if the bus must have lost the events, and false if another writer may have
+	// returns true if the bus must have lost the events, and false if another writer might have
 	// published the delete and purged it after the retention period. Lost is called after each
 	// conflict.
 	Lost    func() bool
@@ -91,15 +91,15 @@ type Config struct {
 	// change was observed and when the event was acknowledged. It is optional. Calls are
 	// concurrent and must not block.
 	Published func(key event.Key, of event.Type, version string, observed, acknowledged time.Time)
-	// Go runs a function that may block on the bus, without waiting for it.
+	// Go runs a function that can block on the bus, without waiting for it.
 	Go         func(func())
 	Now        func() time.Time
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// Forwarder publishes the changes of keys. Several goroutines can use it at once if each uses a
-// different key.
+// Forwarder publishes the changes of keys. Several goroutines can use a Forwarder at once if each
+// uses a different key.
 type Forwarder struct {
 	Config
 	metrics  *metrics
@@ -119,7 +119,7 @@ func New(c Config) *Forwarder {
 }
 
 // Sync publishes at most one change of key, and calls done exactly once, possibly after Sync has
-// returned. If again is true, another change may be due. If err is not nil, the change was not
+// returned. If again is true, another change might be due. If err is not nil, the change was not
 // acknowledged, and the caller must call Sync for the key again later.
 func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again bool, err error)) {
 	failpoint.Hit("key-taken")
@@ -147,7 +147,7 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 	}
 	change.Key, change.Resource = key, view.Resource
 	if reason == ledger.ReasonUncertain {
-		f.step(ctx, change, nil, acked, func(again bool, err error) { done(again || err == nil, err) }) // a delete may follow
+		f.step(ctx, change, nil, acked, func(again bool, err error) { done(again || err == nil, err) }) // a delete might follow
 		return
 	}
 	if needs, must := ledger.NeedsState(change, acked); needs {

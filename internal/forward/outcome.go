@@ -86,13 +86,13 @@ type outcomes struct {
 type outcome struct {
 	published atomic.Int64 // Unix nanoseconds
 	bytes     prometheus.Counter
-	lag       atomic.Int64 // nanoseconds; of two concurrent events, either lag may be stored
+	lag       atomic.Int64 // nanoseconds; of two concurrent events, either lag might be stored
 	truncated atomic.Int64
 	failed    atomic.Pointer[failures] // nil for none
 }
 
-// failures holds at most maxFailures keys of a resource: those whose last publish failed. The key
-// that failed last is the last one. The value is immutable.
+// failures holds the keys of a resource whose last publish failed, in the order of the failures,
+// and at most the last maxFailures of them. The value is immutable.
 type failures struct {
 	since time.Time
 	keys  []failure // not empty

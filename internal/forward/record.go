@@ -2,10 +2,10 @@ package forward
 
 import "github.com/kuberelay/kuberelay/internal/event"
 
-// unanswered records that a publish or the read before it failed. The ledger drops the data that
-// only a successful publish would use, so during an outage it keeps at most one state for each
-// object. sent is the event that the bus may have stored, or the zero value if there is none. c is
-// the change in that event.
+// unanswered records that a publish or the read before it failed. The ledger drops the data that only a
+// successful publish would use. So during an outage, the ledger keeps at most one state for each object. sent
+// is the event that the bus might have stored, or the zero value if there is none. c is the change in that
+// event.
 func (f *Forwarder) unanswered(key event.Key, acked, sent event.Acked, c *event.Change) {
 	f.Ledger.Unanswered(key, acked, sent, c, f.Informers.Interest(key))
 	f.Informers.Settled(key)
@@ -17,17 +17,17 @@ func (f *Forwarder) settle(key event.Key, acked event.Acked) {
 	f.Informers.Settled(key)
 }
 
-// unreported handles an object on the bus that the informers don't report. Its informer may have ended,
+// unreported handles an object on the bus that the informers don't report. Its informer might have ended,
 // so that a later delete went unnoticed.
 func (f *Forwarder) unreported(key event.Key) {
 	f.Informers.Unreported(key)
 	f.Recheck(key)
 }
 
-// conflict records that the bus has another event than a change expects, and requests a comparison.
-// Another writer or an unacknowledged publish may have left a deleted object on the bus. If the informers have
-// forgotten that object, the key can become clean, so conflict discards the pending consistency points before and
-// after that.
+// conflict records that the bus has another event than a change expects, and requests a comparison. Another
+// writer or an unacknowledged publish might have left a deleted object on the bus. If the informers have
+// forgotten that object, the key can become clean, so conflict discards the pending consistency points both
+// before and after it updates the ledger.
 func (f *Forwarder) conflict(c event.Change, acked, bus event.Acked) {
 	view := f.Informers.Lookup(c.Key)
 	_, isGone := view.Tombstone(bus.UID)

@@ -32,8 +32,8 @@ func (f *Forwarder) smallerForm(c event.Change) form {
 	return none
 }
 
-// truncate publishes only the metadata of the object. If c.Present is set, the bus already has that
-// event, and truncate adopts it instead.
+// truncate publishes only the metadata of the object. If c.Present is set, the bus already has the
+// truncated event, and truncate adopts that event instead.
 func (f *Forwarder) truncate(ctx context.Context, c event.Change, acked event.Acked, log *slog.Logger, done func(again bool, err error)) {
 	if c.Present != nil {
 		f.Ledger.Adopt(c.Key, acked, *c.Present)

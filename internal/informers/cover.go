@@ -75,8 +75,8 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 	}
 	for namespace := range denied {
 		// A working watch continues even if an access review denies access. If the API server denies the
-		// watch too, the informer of a single namespace ends: the Role may have been removed with the
-		// namespace, and reconciliation detects that removal only if no informer shows the objects.
+		// watch too, the informer of a single namespace ends: the Role might have been removed with the
+		// namespace, and reconciliation finds the deletes of the objects only if no informer shows them.
 		if w.has(namespace) && (namespace == "" || !w.isForbidden(namespace)) {
 			names = append(names, namespace)
 			delete(denied, namespace)
@@ -109,7 +109,7 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 		s.drop(w, i)
 	}
 	if s.grant(w, denied); news && s.references.FollowsOwners() {
-		s.EnqueueAll() // objects may wait for owners that turn out to be unreadable
+		s.EnqueueAll() // objects might wait for owners that turn out to be unreadable
 	}
 	if first && len(names) == 0 {
 		s.config.Compare(w.groupResource()) // without an informer, no sync requests a comparison
@@ -171,13 +171,14 @@ func (s *Set) grant(w *watched, denied map[string]error) {
 			s.log.Info("access granted", "resource", w.groupResource().String(), "namespace", namespace)
 		}
 	}
-	// A resource counts as aligned only if this alignment knew the namespaces. They may have become known since.
+	// The alignment is complete only if it knew the namespaces. Check denied for that, not the current state,
+	// because the namespaces might have become known since the alignment began.
 	complete := is.complete || !errors.Is(denied[""], discovery.ErrNotListed)
 	w.alignment.Store(&alignment{complete, still})
 }
 
-// run runs an informer until ctx ends or it is dropped. first means that the resource had no
-// informers before.
+// run runs an informer until ctx ends or it is dropped. first means that no earlier alignment of
+// the resource was complete.
 func (s *Set) run(ctx context.Context, w *watched, i *informer, first bool, running *sync.WaitGroup) {
 	ctx, i.cancel = context.WithCancel(ctx)
 	running.Go(func() {
@@ -198,7 +199,7 @@ func (s *Set) run(ctx context.Context, w *watched, i *informer, first bool, runn
 		}
 		s.updateReferences(w, i)
 		s.enqueueOwned(i)
-		// Don't wait for the other informers, because access to their namespaces may be denied forever.
+		// Don't wait for the other informers, because access to their namespaces might be denied forever.
 		s.config.Compare(w.groupResource())
 	})
 }
@@ -235,12 +236,12 @@ func (s *Set) drop(w *watched, i *informer) {
 	s.config.Compare(w.groupResource())
 }
 
-// abandon forgets the reported states of the matching keys of a resource, although the bus may lack
+// abandon forgets the reported states of the matching keys of a resource, although the bus might lack
 // them. It changes [Set.Selection] first, so a consistency point that waits for these states is
 // discarded. It holds w.abandoning, so [Set.Point] takes no new point until the states are forgotten.
 // The first sync no longer waits for the keys.
 //
-// It enqueues the keys that stay dirty, because a worker may have completed such a key without a
+// It enqueues the keys that stay dirty, because a worker might have completed such a key without a
 // publish: Lookup hides a deselection during a list, and a key on hold or with a stale state waits
 // for a notification. get returns the object that the ended informer shows for a key.
 func (s *Set) abandon(w *watched, matches func(event.Key) bool, get func(event.Key) *event.Object) {

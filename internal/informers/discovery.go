@@ -17,7 +17,7 @@ import (
 // Run discovers resources and starts and stops their informers until ctx ends. It returns when
 // everything that it started has ended. It returns an error only if the API server refuses the
 // credentials before the first successful discovery. If the API server refuses them later, Run
-// retries, because the credentials may be renewed.
+// retries, because the credentials might be renewed.
 func (s *Set) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.stopAll()
@@ -73,11 +73,11 @@ func (s *Set) awaitDue(ctx context.Context, schedule *discovery.Schedule, d *dis
 	}
 }
 
-// fastPoll is the interval of discovery while it fails, or while changes may be missed.
+// fastPoll is the interval of discovery while it fails, or while changes might be missed.
 const fastPoll = 2 * time.Second
 
 // poll returns the interval of discovery while no change is known. The interval is short after a
-// failure. It is also short while changes may be missed, if ETags make an unchanged response cheap.
+// failure. It is also short while changes might be missed, if ETags make an unchanged response cheap.
 func (s *Set) poll(d *discovery.Definitions, failure error) time.Duration {
 	a := s.lastAnswer()
 	switch {
@@ -108,7 +108,7 @@ func (s *Set) rediscover(ctx context.Context) error {
 }
 
 // noteMissing logs that a watched resource is missing from discovery. It logs each resource only
-// once, because the responses of different API servers may alternate.
+// once, because the responses of different API servers might alternate.
 func (s *Set) noteMissing(gr schema.GroupResource, why error) {
 	if w := s.watchedFor(gr); w != nil && !w.missed.Swap(true) {
 		s.log.Warn("watched resource missing from discovery, keeping its informer", "resource", gr.String(), "err", why)

@@ -8,12 +8,13 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Epoch returns the number of times that the history of a resource was rolled back. Only the
-// sequence attribute of the latest events on the bus stores the epoch, so the epoch never disagrees
-// with these events. After a restart, an epoch without events is detected again.
+// Epoch returns the epoch of a resource. A new epoch begins when the history of the resource is rolled back,
+// or when another cluster takes over the cluster name. Only the bus stores epochs: the sequence attribute of
+// an event has the epoch of the event, and the claim has the minimum epoch of all resources. So an epoch
+// never disagrees with the events. After a restart, a rollback whose epoch has no events is detected again.
 //
 // Each resource has its own epoch. A restore of etcd rolls back every resource, and reconciliation
-// detects the rollback for each resource separately. The storage of an aggregated API server may be
+// detects the rollback for each resource separately. The storage of an aggregated API server might be
 // rolled back independently.
 func (s *Set) Epoch(gr schema.GroupResource) uint16 {
 	s.mu.RLock()
@@ -25,7 +26,7 @@ func (s *Set) epochOf(gr schema.GroupResource) uint16 { return max(s.firstEpoch,
 
 // RaiseEpoch sets the epoch of a resource, unless the epoch is already higher. Call it when the bus
 // has events of that epoch, or when the history was rolled back. If informers of the resource run,
-// the epoch takes effect after they have restarted. The running informers may hold states of the
+// the epoch takes effect after they have restarted. The running informers might hold states of the
 // previous history, which would otherwise count as later states in the new epoch. No epoch follows
 // [event.LastEpoch].
 func (s *Set) RaiseEpoch(gr schema.GroupResource, to uint16) {
@@ -80,8 +81,8 @@ func (s *Set) startDueEpochs(ctx context.Context) {
 	s.stop(due)
 	for _, w := range due {
 		gr := w.groupResource()
-		// An object that was deleted in the previous history may exist in the current one. The
-		// comparison after the first list finds the deleted objects.
+		// Forget the tombstones too, because an object that was deleted in the previous history can exist
+		// in the current one. The comparison after the first list finds the objects that do not exist.
 		s.ledger.Forget(func(k event.Key) bool { return k.GroupResource() == gr })
 		s.log.Warn("resource history was rolled back, restarting its informers in a new epoch", "resource", gr.String(), "epoch", s.Epoch(gr))
 		s.start(ctx, w.resource, w.followed)

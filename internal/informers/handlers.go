@@ -26,14 +26,14 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 		if !o.Unselected {
 			s.ledger.ForgetObject(k, string(o.UID))
 		}
-		enqueue(k) // the bus may have the object
+		enqueue(k) // the bus might have the object
 		return
 	}
 	cause, first := event.CauseWatch, false
 	if initial {
 		if s.config.Standby && !i.of.joined.Load() {
 			s.ledger.ForgetObject(k, string(o.UID))
-			if !i.of.joined.Load() { // otherwise begin may have added the object to the first sync meanwhile
+			if !i.of.joined.Load() { // otherwise begin might have added the object to the first sync meanwhile
 				return // begin enqueues the key when the next term starts
 			}
 		}
@@ -67,7 +67,7 @@ func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 	case !o.Unselected && !s.selects(k):
 		s.ledger.ForgetObject(k, string(o.UID))
 	case !o.Unselected:
-		var before *event.Object // nil on a standby, because the bus may have another state
+		var before *event.Object // nil on a standby, because the bus might have another state
 		if old.UID == o.UID && s.hasJoined(k) {
 			before = kept(old)
 		}
@@ -94,7 +94,7 @@ func (s *Set) onDelete(i *informer, deleted any) {
 	i.count.Change(o, nil)
 	s.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
 	s.references.Update(k)
-	s.Settled(k) // the first sync may have waited only for this object
+	s.Settled(k) // the first sync might have waited only for this object
 	s.enqueue(k)
 }
 
@@ -116,13 +116,13 @@ func (s *Set) watchFailed(i *informer, err error) {
 		return
 	}
 	if apierrors.IsForbidden(err) {
-		i.of.requestAlign() // some namespaces may still be readable
+		i.of.requestAlign() // some namespaces might still be readable
 	}
 	if apierrors.IsNotFound(err) {
-		signal(s.refused) // the resource may be served in another version, or not at all
+		signal(s.refused) // the resource might be served in another version, or not at all
 	}
 	if s.references.FollowsOwners() && !i.synced() {
-		s.EnqueueAll() // objects may wait for owners that this list would have contained
+		s.EnqueueAll() // objects might wait for owners that this list would have contained
 	}
 	s.log.Warn("watch failed, retrying", "resource", i.of.resource.GroupResource().String(), "namespace", i.namespace, "err", err)
 }

@@ -136,7 +136,7 @@ func (i *informer) get(k event.Key) *event.Object {
 }
 
 // setFailing records an error, or nil if there is none. It reports whether the reason has changed.
-// It does not compare the text of the error, which may change with every retry.
+// It does not compare the text of the error, which might change with every retry.
 func (i *informer) setFailing(err error, now time.Time) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -176,7 +176,7 @@ func (i *informer) noteSynced(now time.Time) {
 
 // listerWatcher returns the functions that list and watch for an informer. The watch function records
 // its failures, because client-go does not report requests that it retries. An informer that fails
-// recovers when its watch is open, because the watch may be forbidden even after a successful list.
+// recovers when its watch is open, because the watch might be forbidden even after a successful list.
 func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 	from := apistream.Resource{GroupVersionResource: i.of.resource.GroupVersionResource(), Namespace: i.namespace}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
@@ -186,9 +186,9 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 				i.history.BeginList(ctx)
 			}
 			if o.ResourceVersion == "0" && i.of.epoch > 0 {
-				// Every state in a new epoch counts as later than the bus, so the list must not come from
-				// a watch cache that is behind. After a restart, the bus can still have states of the
-				// previous epoch. With WatchList, the first list is always consistent.
+				// Every state in a new epoch counts as later than the states on the bus, even a state from a
+				// watch cache that is behind. So request a consistent list. After a restart, the bus can still
+				// have states of the previous epoch. With WatchList, the first list is always consistent.
 				o.ResourceVersion = ""
 			}
 			list, err := s.config.Streams.List(ctx, from, s.selected(i.of, o), s.decode(i))

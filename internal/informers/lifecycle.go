@@ -19,7 +19,7 @@ func (s *Set) apply(ctx context.Context, a *survey.Answer) {
 	for _, p := range starting {
 		s.start(ctx, p.Resource, p.Followed)
 	}
-	for _, w := range stale { // a definition has changed, and only the former informers may know
+	for _, w := range stale { // a definition changed, and its notification might have reached only the former informers
 		if now := s.watchedFor(w.groupResource()); now != nil {
 			signal(now.redefined)
 		}

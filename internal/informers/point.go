@@ -108,7 +108,7 @@ func (s *Set) Reported(k event.Key) (version string) {
 	return version
 }
 
-// Selection returns a number that changes whenever the selected objects of a resource may have
+// Selection returns a number that changes whenever the selected objects of a resource might have
 // changed without a notification. This happens when objects are selected or deselected although
 // they did not change. It also happens when an informer starts, because its first list does not
 // show objects that were deleted before. The number is 0 for a resource that is not watched.
@@ -133,9 +133,9 @@ func (s *Set) reselectNamespaced() {
 	})
 }
 
-// Unreported discards the points that the bus has not reached. Call it when the bus has
-// acknowledged an event of an object that the informers have forgotten. The informers may never
-// report the object's delete.
+// Unreported discards the consistency points of the key's resource that the bus has not reached.
+// Call it when the bus has acknowledged an event of an object that the informers have forgotten.
+// Such a point might be wrong, because the informers might never report the object's delete.
 func (s *Set) Unreported(k event.Key) {
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.reselect(w)

@@ -13,7 +13,7 @@ import (
 // it has received the change and its current requests have ended, which takes one or two seconds.
 const relistAfter = 5 * time.Second
 
-// redefined requests a new list of each resource that the API server may now serve differently.
+// redefined requests a new list of each resource that the API server might now serve differently.
 func (s *Set) redefined(r discovery.Redefinition) {
 	s.eachWatched(func(w *watched) {
 		if r.Concerns(w.resource) {
@@ -43,7 +43,7 @@ func (s *Set) relistRedefined(ctx context.Context, w *watched) {
 	}
 }
 
-// mayBeRedefined reports whether a CustomResourceDefinition or APIService of a group may have
+// mayBeRedefined reports whether a CustomResourceDefinition or APIService of a group might have
 // changed without a notification. If access to them is denied, the end of a watch is the only sign
 // of a change. The group of every custom resource contains a dot.
 func (s *Set) mayBeRedefined(group string) bool {

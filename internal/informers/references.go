@@ -96,13 +96,13 @@ func (s *Set) updateReferences(w *watched, i *informer) {
 	}
 	for _, k := range s.references.Sources(w.groupResource()) {
 		if i.covers(k) {
-			s.references.Update(k) // the object may have been deleted, and then it refers to nothing
+			s.references.Update(k) // the object might have been deleted, and then it refers to nothing
 		}
 	}
 	s.completeReferences()
 }
 
-// completeReferences checks whether every object that may refer to others is known. When this
+// completeReferences checks whether every object that can refer to others is known. When this
 // becomes true, completeReferences enqueues all objects of the resources that are selected by
 // reference.
 func (s *Set) completeReferences() {
@@ -118,12 +118,12 @@ func (s *Set) completeReferences() {
 		}
 		s.config.Compare(w.groupResource())
 	})
-	s.config.Discovered() // the bus may have objects of a resource that is no longer watched
+	s.config.Discovered() // the bus might have objects of a resource that is no longer watched
 }
 
 func (s *Set) referencesListed() bool {
 	s.mu.RLock()
-	// A group whose discovery failed, or a resource that is being restarted, may have objects that refer
+	// A group whose discovery failed, or a resource that is being restarted, might have objects that refer
 	// to others.
 	complete := s.answer != nil && len(s.answer.Catalog.Failed) == 0 && !s.restarting
 	all := slices.Collect(maps.Values(s.watched.All()))
@@ -176,7 +176,7 @@ func (s *Set) describeOwners(k event.Key, v *event.View) {
 }
 
 // enqueueOwned enqueues every object that an object of the informer owns, directly or indirectly.
-// These objects may be waiting for their owner to be listed.
+// These objects might be waiting for their owner to be listed.
 func (s *Set) enqueueOwned(i *informer) {
 	if !s.references.FollowsOwners() {
 		return

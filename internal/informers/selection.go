@@ -46,7 +46,7 @@ func (s *Set) namespaceChanged(namespace string) {
 		}
 		if !s.namespaces.Selects(namespace) && w.informer(w.resource.Key(namespace, "")) == nil {
 			// The namespace lost its label before its informer started, or while access was denied. A
-			// comparison may wait for that informer.
+			// comparison might wait for that informer.
 			s.config.Compare(w.groupResource())
 		}
 	})
@@ -117,7 +117,7 @@ func (s *Set) deselect(k event.Key, v *event.View) {
 }
 
 // deselectByContent removes the live object of a view, because the filter does not select the object.
-// It adds a tombstone if none exists: the bus may have the object from an earlier run.
+// It adds a tombstone if none exists: the bus might have the object from an earlier run.
 func (s *Set) deselectByContent(v *event.View) {
 	uid := string(v.Live.UID)
 	v.Live = nil

@@ -46,7 +46,7 @@ type Config struct {
 	Streams   *apistream.Client // for the lists and watches of selected resources
 	Discovery kubediscovery.DiscoveryInterface
 
-	// Reads reads single objects. Many reads may run at once, and lists and watches must not wait for
+	// Reads reads single objects. Many reads can run at once, and lists and watches must not wait for
 	// them.
 	Reads dynamic.Interface
 
@@ -113,8 +113,8 @@ type Set struct {
 	log      *slog.Logger
 	counters *health.Counters
 	ledger   *ledger.Ledger
-	raised   chan struct{} // has a token when an epoch may be due
-	refused  chan struct{} // has a token when the API server may no longer serve a watched version
+	raised   chan struct{} // has a token when an epoch might be due
+	refused  chan struct{} // has a token when the API server might no longer serve a watched version
 	terms    *terms
 
 	namespaces  *discovery.Namespaces
@@ -130,7 +130,7 @@ type Set struct {
 	firstEpoch uint16                          // minimum epoch of every resource
 	answer     *survey.Answer                  // result of the last successful discovery, nil before the first
 	failed     error                           // error of the last discovery
-	restarting bool                            // resources have left watched, and may return
+	restarting bool                            // resources have left watched, and might return
 	selections atomic.Uint64                   // see reselect
 }
 
@@ -183,7 +183,7 @@ func (s *Set) Lookup(k event.Key) event.View {
 	}
 	s.ledger.Describe(k, &v)
 	if isListing && v.Live == nil && len(v.Tombstones) > 0 && s.selects(k) {
-		// The object may have returned to the selection. After the list, the informer shows it, or
+		// The object might have returned to the selection. After the list, the informer shows it, or
 		// reconciliation finds that it is still deselected.
 		v.Tombstones = slices.DeleteFunc(v.Tombstones, func(t event.Tombstone) bool { return t.Deselected })
 	}
@@ -233,7 +233,7 @@ func (s *Set) Referring() []event.Resource {
 	return all
 }
 
-// Settled is called when the bus may have received changes of a key that it lacked. It completes a
+// Settled is called when the bus might have received changes of a key that it lacked. It completes a
 // first sync that waited only for this key.
 func (s *Set) Settled(k event.Key) {
 	if w := s.watchedFor(k.GroupResource()); w != nil {
@@ -258,7 +258,7 @@ func (s *Set) eachWatched(f func(*watched)) {
 }
 
 // EnqueueAll enqueues every key in the informers, as a resync does. It also enqueues every dirty
-// key, because the object of a dirty key may be missing from the informers.
+// key, because the object of a dirty key might be missing from the informers.
 func (s *Set) EnqueueAll() {
 	s.eachWatched(s.reselect)
 	for _, k := range s.ledger.Dirty() {

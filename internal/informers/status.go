@@ -15,7 +15,7 @@ import (
 // Status returns the state of every informer.
 func (s *Set) Status() health.Report { return s.report(s.lenOf) }
 
-// Health is like Status, but without the number of objects, which may take a long time to count.
+// Health is like Status, but without the number of objects, which might take a long time to count.
 func (s *Set) Health() health.Report { return s.report(func(*informer) int { return 0 }) }
 
 func (s *Set) report(count func(*informer) int) health.Report {
@@ -43,7 +43,7 @@ func (s *Set) Ready() error {
 		if err := s.Health().Ready(); err != nil {
 			return err
 		}
-		for _, r := range s.references.Resources() { // the listed objects may refer to more resources
+		for _, r := range s.references.Resources() { // the listed objects might refer to more resources
 			if watched[r.GroupResource()] == nil {
 				return fmt.Errorf("not synced: %s", r.GroupResource())
 			}

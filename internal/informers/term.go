@@ -56,8 +56,8 @@ func (t *terms) isStandby() bool {
 }
 
 // StartLeading makes a Set with [Config.Standby] enqueue keys. The Set first enqueues all known
-// keys, as after a start. Call [Set.RaiseEpoch] with the epochs on the bus before StartLeading. It
-// does not block.
+// keys, as after a start. Before StartLeading, call [Set.RaiseEpoch] with the epochs on the bus.
+// StartLeading does not block.
 func (s *Set) StartLeading() {
 	t := &term{}
 	t.ctx, t.end = context.WithCancel(context.Background())
@@ -131,7 +131,7 @@ func (s *Set) runTerm(ctx context.Context, t *term, w *watched) {
 	defer cancel()
 	defer context.AfterFunc(t.ctx, cancel)()
 	if s.epochIsDue(w) {
-		return // the informers may hold states of the previous history and will restart soon
+		return // the informers might hold states of the previous history and will restart soon
 	}
 	if !s.begin(ctx, w) {
 		return
@@ -161,7 +161,7 @@ func (s *Set) begin(ctx context.Context, w *watched) bool {
 		s.config.EnqueueLowPriority(k)
 	}
 	for _, k := range s.ledger.DirtyOf(w.groupResource()) {
-		s.config.Enqueue(k) // the object may be gone
+		s.config.Enqueue(k) // the object might be gone
 	}
 	s.config.Compare(w.groupResource())
 	return true

@@ -62,8 +62,8 @@ func (s *Set) DescribeObject(k event.Key) reconcile.ObjectView {
 }
 
 // FirstSync returns the number of objects that the first syncs in progress have found so far, and
-// the number of these that the bus has not acknowledged. listing means that lists in progress may
-// find more objects.
+// the number of these that the bus has not acknowledged. listing means that the lists in progress
+// can find more objects.
 func (s *Set) FirstSync() (objects, left int, listing bool) {
 	s.eachWatched(func(w *watched) {
 		if !w.joined.Load() || w.firstSync.IsDone() {

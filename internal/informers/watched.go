@@ -29,8 +29,8 @@ type watched struct {
 	firstSync   *firstsync.Sync
 	cancel      context.CancelFunc
 	stopped     chan struct{} // closed when all goroutines of the resource have ended
-	realign     chan struct{} // has a token when the namespaces to cover may have changed
-	progress    chan struct{} // has a token when synced may have become true
+	realign     chan struct{} // has a token when the namespaces to cover might have changed
+	progress    chan struct{} // has a token when synced might have become true
 	firstSynced chan struct{} // closed when synced first becomes true
 	missed      atomic.Bool   // the resource was logged as missing from discovery
 	selected    atomic.Uint64 // see [Set.Selection]

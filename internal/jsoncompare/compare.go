@@ -43,7 +43,7 @@ const maxPlaces = 4096
 // and 1 differ, because writers do not agree on which numbers are equal.
 //
 // Each returns false if it gave up because the comparison takes too much work. In that case, the
-// objects may differ in more places. Whether Each gives up depends only on the two texts.
+// objects might differ in more places. Whether Each gives up depends only on the two texts.
 //
 // Each returns [jsonscan.ErrSyntax] if either text is not a JSON object. In that case, it has not
 // called report.
@@ -183,8 +183,8 @@ type member struct{ name, value []byte }
 
 func (m member) order(n member) int { return bytes.Compare(m.name, n.name) }
 
-// members returns the members of an object, sorted by name, without duplicates. If their number
-// exceeds the work that is left, it returns only some of them.
+// members returns the members of an object, sorted by name, without duplicates. If there are more
+// members than the remaining work allows, it returns only some of them.
 func (c *comparison) members(object []byte) ([]member, error) {
 	all := make([]member, 0, 16)
 	s := jsonscan.New(object)

@@ -132,7 +132,7 @@ func (s *Scanner) more(bracket byte) bool {
 	return !s.failed
 }
 
-// Key returns the unescaped name of the member that Next moved to. The result may share the memory
+// Key returns the unescaped name of the member that Next moved to. The result might share the memory
 // of the text.
 func (s *Scanner) Key() []byte {
 	raw := s.b[s.keyFrom+1 : s.keyTo-1]

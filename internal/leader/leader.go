@@ -42,8 +42,8 @@ import (
 
 // Config configures an Election. Every field is required.
 type Config struct {
-	// The requests of Leases must time out well before RenewDeadline, because a request to an API
-	// server that hangs does not fail by itself.
+	// Leases must have a request timeout well below RenewDeadline. If the API server hangs, a request
+	// without a timeout never fails.
 	Leases coordinationclient.LeasesGetter
 
 	Namespace, Name string
@@ -101,7 +101,7 @@ func (e *Election) permit() error {
 
 // validity is how long a renewal permits writing. It is the time for which client-go's elector
 // remains the leader without another renewal. The rest of the LeaseDuration, after which another
-// process may become the leader, is reserved for writes in flight.
+// process can become the leader, is reserved for writes in flight.
 func (e *Election) validity() time.Duration { return e.RenewDeadline + e.RetryPeriod }
 
 // Standing is a candidate's view of the leadership.
@@ -218,7 +218,7 @@ func (e *Election) newLock() *resourcelock.LeaseLock {
 // releaseTimeout bounds the release of the Lease, because it is the last part of a shutdown.
 const releaseTimeout = 2 * time.Second
 
-// resign releases the Lease if this process may hold it, so that no candidate has to wait until it
+// resign releases the Lease if this process might hold it, so that no candidate has to wait until it
 // expires. It does not use client-go's ReleaseOnCancel, which releases the Lease before anyone
 // learns that leadership ended.
 func (e *Election) resign(ctx context.Context, l *lock) {
@@ -232,7 +232,7 @@ func (e *Election) resign(ctx context.Context, l *lock) {
 	switch err := e.release(ctx, l.Interface); {
 	case err != nil && led:
 		e.Logger.Warn("stopped leading, but cannot release the lease; it expires by itself", "lease", l.Describe(), "err", err)
-	case err != nil: // this process may hold the Lease if a request to acquire it had no response
+	case err != nil: // this process might hold the Lease if a request to acquire it had no response
 		e.Logger.Debug("cannot release the lease; it expires by itself if this process holds it", "lease", l.Describe(), "err", err)
 	case led: // otherwise another candidate usually acquired the Lease
 		e.Logger.Info("stopped leading", "lease", l.Describe(), "identity", e.Identity)

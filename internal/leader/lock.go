@@ -24,7 +24,7 @@ type lock struct {
 	over func() // ends the candidacy
 
 	mu      sync.Mutex
-	asked   bool // the Lease may be held, because a request to acquire it was sent
+	asked   bool // the Lease might be held, because a request to acquire it was sent
 	leading bool // true from the first time that the Lease is held, for the rest of the candidacy
 	lost    bool
 	failing bool // the last request failed, and the failure was logged
@@ -34,7 +34,7 @@ var _ resourcelock.Interface = (*lock)(nil)
 
 var errLost = errors.New("leadership ended")
 
-// led reports whether this process held the Lease in this candidacy, and whether it may hold the
+// led reports whether this process held the Lease in this candidacy, and whether it might hold the
 // Lease.
 func (l *lock) led() (led, maybe bool) {
 	l.mu.Lock()
@@ -80,7 +80,7 @@ func (l *lock) lose(to string) error {
 // Create implements [resourcelock.Interface].
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	l.mu.Lock()
-	lost := l.leading // the Lease was deleted, and any process may have held it since
+	lost := l.leading // the Lease was deleted, and any process might have held it since
 	if lost {
 		defer l.mu.Unlock()
 		return l.lose("")

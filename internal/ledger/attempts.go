@@ -6,12 +6,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// attempts records the unacknowledged publishes of a key, which the bus may have stored. Once the bus
-// has another event of the key, it refuses these publishes, because they expect an earlier position.
-// So the ledger then forgets them. The value is immutable.
+// attempts records the unacknowledged publishes of a key, which the bus might have stored. Once the bus has
+// another event of the key, the bus refuses these publishes, because they expect an earlier position. So the
+// ledger then forgets them. The value is immutable.
 type attempts struct {
 	expected uint64 // the position that the last attempt expects
-	// uid is the UID in the last attempt that is not a removal. The bus may show this object as
+	// uid is the UID in the last attempt that is not a removal. The bus might show this object as
 	// existing, although it never acknowledged the event. If the object is gone, its delete is due.
 	uid string
 	// change is the change in that attempt. If the bus shows no object, the forwarder retries the change
@@ -51,10 +51,10 @@ func (a *attempts) has(bus event.Acked) bool {
 // use the event's data, which a tombstone on the bus may have replaced.
 func (a *attempts) hasRemoval(bus event.Acked) bool { return bus.Deleted && a.has(bus) }
 
-// mayShow reports whether the bus may show the object of an attempt as existing.
+// mayShow reports whether the bus might show the object of an attempt as existing.
 func (a *attempts) mayShow() bool { return a != nil && a.uid != "" }
 
-// hasChange reports whether an attempt may have created an object on a bus that showed none.
+// hasChange reports whether an attempt might have created an object on a bus that showed none.
 func (a *attempts) hasChange() bool { return a != nil && a.change != nil }
 
 // show reports whether any attempt shows a UID as existing.
@@ -62,8 +62,8 @@ func (a *attempts) show(uid string) bool {
 	return a != nil && (a.uid == uid || slices.ContainsFunc(a.all, func(e event.Acked) bool { return e.UID == uid && !e.Deleted }))
 }
 
-// uidFor returns the attempted UID for [Decide]: the UID that the bus may show because of an attempt,
-// or "" if there is none. If all attempts are removals, one of them may have removed the UID of acked.
+// uidFor returns the attempted UID for [Decide]: the UID that the bus might show because of an attempt,
+// or "" if there is none. If all attempts are removals, one of them might have removed the UID of acked.
 // Then uidFor returns that UID, so that Decide publishes the object again if it is selected again.
 func (a *attempts) uidFor(acked event.Acked) string {
 	isRemoval := func(e event.Acked) bool { return e.UID == acked.UID && e.Deleted }

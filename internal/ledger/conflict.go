@@ -7,7 +7,7 @@ import (
 
 // Conflict records that the bus refused a change. The change expected acked as the last event of
 // the object, but the last event is bus. lost matters only if the bus has no event of the object:
-// true means that the bus has lost the events, and false means that another writer may have
+// true means that the bus has lost the events, and false means that another writer might have
 // published the delete and purged it after the retention period.
 //
 // Conflict has no effect if a load has changed the entry since the decision.
@@ -37,7 +37,7 @@ func afterConflict(c event.Change, acked, bus event.Acked, lost bool, attempts *
 	return acked.Before(bus)
 }
 
-// isBefore reports whether another forwarder may have published the event bus for a state that
+// isBefore reports whether another forwarder might have published the event bus for a state that
 // precedes c. Every state precedes a removal. If a foreign writer published the event instead, c
 // corrects it.
 func isBefore(bus event.Acked, c event.Change) bool {

@@ -7,10 +7,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/decode"
 )
 
-// NeedsState reports whether a change needs the state on the bus: as the last state of an object
-// whose delete was inferred, or as the previous state of an update. must means that the change can't
-// be published without that state. It is true for an inferred delete, and for an update that is due
-// only if its content differs from the content on the bus.
+// NeedsState reports whether a change needs the state on the bus: as the last state of an object whose delete
+// was inferred, or as the previous state of an update. must means that the change can't be published without
+// that state. must is true for an inferred delete, and for an update that is due only if its content differs
+// from the content on the bus.
 func NeedsState(c *event.Change, acked event.Acked) (needs, must bool) {
 	switch {
 	case acked.Position == 0:
@@ -37,7 +37,7 @@ func Complete(c *event.Change, last *event.Object, acked event.Acked) (same bool
 	case c.Type == event.Updated && c.Before == nil && last != nil && !last.Body.None():
 		c.Before = last
 	}
-	// The watched API version may have changed since the object was last seen.
+	// The watched API version might have changed since the object was last seen.
 	moved := c.Object.APIVersion != "" && c.Object.APIVersion != c.Resource.APIVersion()
 	if c.Resource == (event.Resource{}) || moved {
 		c.Resource = event.ResourceOf(c.Key, c.Object)

@@ -16,11 +16,11 @@ const (
 	// ReasonDeleted: acked shows a UID as existing, and that UID has a tombstone.
 	ReasonDeleted Reason = "deleted"
 	// ReasonDeselected: acked shows a UID as existing, and that UID has a tombstone because the
-	// object is no longer selected. The object may still exist.
+	// object is no longer selected. The object might still exist.
 	ReasonDeselected Reason = "deselected"
-	// ReasonUncertain: a publish of a UID is unacknowledged. Either the bus may show a UID that is
+	// ReasonUncertain: a publish of a UID is unacknowledged. Either the bus might show a UID that is
 	// gone or that the informers have forgotten, or the bus had the current state before that
-	// publish and may have another state now.
+	// publish and might have another state now.
 	ReasonUncertain Reason = "uncertain"
 	// ReasonGone: no live object exists, and the bus holds nothing or a delete.
 	ReasonGone Reason = "gone"
@@ -34,7 +34,7 @@ const (
 	// unpublished fields.
 	ReasonUnchanged Reason = "unchanged"
 	// ReasonStale: the bus holds a later state than the indexer. Another writer published that
-	// state, and our watch will receive it too. The object may be missing from the indexer.
+	// state, and our watch will receive it too. The object might be missing from the indexer.
 	ReasonStale Reason = "stale"
 	// ReasonDenied: the bus has a delete of the live object, at the live version or at a version
 	// that is not trusted. Either the watch is behind, or the object outlived the delete: the
@@ -43,7 +43,7 @@ const (
 	ReasonDenied Reason = "denied"
 	// ReasonProjected: the bus holds the live version with a different digest, because the
 	// projection changed or the API server serves the object differently. A comparison with the
-	// state on the bus may still find that only the text differs.
+	// state on the bus might still find that only the text differs.
 	ReasonProjected Reason = "projected"
 	// ReasonUpdated: the bus holds an earlier state of the live UID.
 	ReasonUpdated Reason = "updated"
@@ -59,12 +59,12 @@ const (
 // inferred, because then only the bus has the last state.
 //
 // One call returns at most one change. After a delete, the caller calls Decide again, because
-// another UID may have taken the name.
+// another UID might have taken the name.
 //
 // The attempted UID is the UID of an unacknowledged publish. If the informers have forgotten it,
-// Decide returns the unacknowledged change again. If it is gone and the bus may show it, Decide
+// Decide returns the unacknowledged change again. If it is gone and the bus might show it, Decide
 // returns its last state once more, so that the bus certainly has the UID. The delete follows. If it
-// is live, the bus may have a later event than the acknowledged one, so Decide returns a change even
+// is live, the bus might have a later event than the acknowledged one, so Decide returns a change even
 // if the acknowledged event has the live state.
 func Decide(v event.View) (*event.Change, Reason) {
 	acked, attempted := v.Acked, v.Attempted
@@ -145,11 +145,11 @@ func isDenied(v event.View, acked event.Acked) bool {
 	return acked.Deleted && isSame || acked.IsUnversioned(string(v.Live.UID))
 }
 
-// isOutdated reports whether a tombstone may precede the state on the bus: its object may have left the
-// selection and returned before that state. Within an epoch, it may until the informers reach the version
-// on the bus. If the informers have no version, because they have ended or have not listed yet, the
-// version of the tombstone's last state decides. Without a last state, the result is then true. A
-// resource that is no longer watched has no informer that could still show the object.
+// isOutdated reports whether a tombstone might precede the state on the bus: its object might have left the
+// selection and returned before that state. Within an epoch, this is possible until the informers reach the
+// version on the bus. If the informers have no version, because they have ended or have not listed yet, the
+// version of the tombstone's last state decides. Without a last state, the result is then true. A resource
+// that is no longer watched has no informer that could still show the object.
 func isOutdated(v event.View, t event.Tombstone, acked event.Acked) bool {
 	version := v.Version
 	if v.Resource == (event.Resource{}) {
@@ -167,8 +167,8 @@ func precedes(o *event.Object, v event.View, acked event.Acked) bool {
 }
 
 // deletion returns the removal of a UID with a tombstone. The removal contains the last state of
-// the tombstone, unless the bus has a later state: our watch may have missed the last changes, and
-// another writer may have published them.
+// the tombstone, unless the bus has a later state: our watch might have missed the last changes, and
+// another writer might have published them.
 func deletion(v event.View, t event.Tombstone, acked event.Acked) (*event.Change, Reason) {
 	if t.Object != nil && precedes(t.Object, v, acked) {
 		t.Object = nil
@@ -203,7 +203,7 @@ func update(v event.View, acked event.Acked, attempted string) *event.Change {
 	return c
 }
 
-// again returns the unacknowledged change, although the informers may have forgotten its object. If the bus
+// again returns the unacknowledged change, although the informers might have forgotten its object. If the bus
 // showed the object before the change but no longer does, the object is created again.
 func again(v event.View) *event.Change {
 	c := *v.Unanswered
@@ -235,7 +235,7 @@ func created(v event.View) event.Type {
 // later reports whether the live object is a later state than the acknowledged one.
 //
 // Within an epoch, the resourceVersions of one resource are ordered (KEP-5504). An aggregated API
-// server may serve versions that cannot be compared. Then any other version counts as later.
+// server might serve versions that cannot be compared. Then any other version counts as later.
 //
 // Every state of a later epoch is later, whatever its version. No epoch can follow
 // [event.LastEpoch], so within that epoch any other version counts as later.

@@ -8,9 +8,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Include adds the state o to a first sync that begins after the informer reported o. If the key is
-// already dirty, the informer may have reported a later state or a delete since o was read. Include
-// keeps such a report.
+// Include adds the state o to a first sync that began after the informer reported o. If the key is already
+// dirty, the informer might have reported a later state or a delete since o was read. Include keeps such a
+// report.
 func (l *Ledger) Include(key event.Key, o *event.Object, now time.Time) {
 	l.change(key, now, func(t *table, d *dirty) {
 		if d.has(string(o.UID)) {
@@ -38,7 +38,7 @@ func (l *Ledger) MarkUnpublishable(key event.Key) {
 // FirstSyncLeft returns the number of keys that the first sync of a resource waits for. The first
 // sync waits until the bus has the state of each of its objects. If an object is deleted or deselected
 // before then, the first sync waits until no publish of the key can be in flight, because the bus
-// may still store a snapshot event of the object.
+// might still store a snapshot event of the object.
 func (l *Ledger) FirstSyncLeft(gr schema.GroupResource) int {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
-// An entry is foreign if another writer may have published the object's last event on the bus.
+// An entry is foreign if another writer might have published the object's last event on the bus.
 // These signs show the origin of the event:
 //
 //	an unacknowledged publish of ours     the event equals an attempt
@@ -26,12 +26,12 @@ import (
 // The answer to a foreign writer is a repair: the forwarder publishes the state of the object
 // again, with a new ID. It repairs each foreign event once.
 
-// ReasonForeign: the last event on the bus may come from another writer. The ledger adopts the event
+// ReasonForeign: the last event on the bus might come from another writer. The ledger adopts the event
 // if its origin is legitimate. Otherwise a consistent read decides whether to publish the state of the
 // object again.
 const ReasonForeign Reason = "foreign"
 
-// ReasonUnseen: the bus has an event from another writer, and the informers may still report the
+// ReasonUnseen: the bus has an event from another writer, and the informers might still report the
 // event's object or the delete of that object. The decision waits for that report.
 const ReasonUnseen Reason = "unseen"
 
@@ -96,9 +96,9 @@ func isStale(v event.View) bool {
 	return v.Live != nil && revision.IsUpTo(v.Live.ResourceVersion, v.Outlived.AbsentAt)
 }
 
-// isUnseen reports whether the informers may still report the object in an event on the bus, or its
-// delete. They may if their handler is behind their store, or if the consistent read found no
-// object and the event claims a version between the last reported one and the read.
+// isUnseen reports whether the informers might still report the object in an event on the bus, or its delete.
+// A report can still follow if the handler is behind the indexer. It can also follow if the consistent read
+// found no object and the event claims a version between the last reported one and the read.
 func isUnseen(v event.View, a event.Acked) bool {
 	switch {
 	case a.Epoch != v.Epoch, v.Waited, v.Version == "" && v.Reported == "": // no informer shows the key

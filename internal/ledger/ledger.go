@@ -1,5 +1,5 @@
 // Package ledger keeps one record for each key. A record holds the changes that the informers
-// reported and the bus may lack, and the key's last event on the bus. The pure functions [Decide]
+// reported and the bus might lack, and the key's last event on the bus. The pure functions [Decide]
 // and [DecideForeign] decide what to publish.
 //
 // A [Ledger] is a state machine without I/O, a clock, or goroutines. It has three kinds of input:
@@ -8,7 +8,7 @@
 // [Term.Unanswered], [Term.Put], [Term.Adopt], [Term.StartLoad]). Every method is one step under
 // one lock, and does not block on anything else.
 //
-// A key is dirty while the bus may lack its current state, and while an event that shows its object
+// A key is dirty while the bus might lack its current state, and while an event that shows its object
 // for the first time is unacknowledged. For a dirty key, the ledger also stores what an informer's
 // cache does not contain: tombstones, the cause and time of the state, and whether the state belongs
 // to the first sync. During an outage of the bus, each changed object therefore costs the memory of
@@ -16,7 +16,7 @@
 // the object was in flight, the ledger also keeps the state in that event.
 //
 // The ledger keeps the reports of the informers across leadership terms. It forgets the events on the
-// bus at the end of each term, because another process may publish between two terms. See [Term].
+// bus at the end of each term, because another process might publish between two terms. See [Term].
 package ledger
 
 import (

@@ -75,9 +75,9 @@ func (l *Load) Finish(refused func(event.Key, event.Acked, error)) (lost int) {
 	return lost
 }
 
-// replace replaces the entries of a resource with the loaded entries. It returns the number of
-// objects whose last event the bus has lost. It does not delay acknowledgements, because it compares
-// without the lock and most loaded events are already known.
+// replace replaces the entries of a resource with the loaded entries. It returns the number of objects whose
+// last event the bus has lost. It holds the write lock only while it sets an entry, and most loaded events
+// are already known. So it hardly delays acknowledgements.
 func (l *Load) replace(gr schema.GroupResource, loaded *table) (lost int) {
 	ledger := l.term.ledger
 	records := ledger.recordsOf(gr)
@@ -93,7 +93,7 @@ func (l *Load) replace(gr schema.GroupResource, loaded *table) (lost int) {
 		return true
 	})
 	if found < len(loaded.records) {
-		for n, is := range loaded.records { // setting one again changes nothing
+		for n, is := range loaded.records { // setting a record again changes nothing
 			l.set(gr, n, is)
 		}
 	}
@@ -147,8 +147,8 @@ func (l *Load) isOpen(key event.Key) bool {
 // completeLoaded returns the entry for a loaded event, given the previous entry and the entry that
 // was loaded. The digest in the previous entry can be newer than the digest in the loaded one:
 // after a change of the projection, the forwarder computes the digest of the content on the bus.
-// known means that an earlier load of the term has succeeded. If none has, an unexpected event is
-// not foreign.
+// known means that an earlier load of the term has succeeded. In the first load, an unexpected
+// event is not foreign.
 func completeLoaded(was, is event.Acked, known bool) event.Acked {
 	switch {
 	case was == event.Acked{} && known:

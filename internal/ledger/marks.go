@@ -50,7 +50,7 @@ func (l *Ledger) Reached(m Mark) bool {
 	return true
 }
 
-// Reports returns the number of the latest report of the informers: a state or a tombstone. An informer
-// shows a state before it reports the state. So after the call, the informers show states that are at
-// least as recent as these reports.
+// Reports returns the number of the latest report of the informers: a state or a tombstone. An informer shows
+// a state before it reports the state. So a state that you read from the informers after the call is at least
+// as recent as every report up to that number.
 func (l *Ledger) Reports() uint64 { return l.reports.Load() }

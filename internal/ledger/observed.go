@@ -41,8 +41,8 @@ func (l *Ledger) Observe(key event.Key, before, o *event.Object, cause event.Cau
 		if d.last != l.now {
 			d.last, d.boundary = l.now, o.ResourceVersion
 		}
-		// An object with a tombstone that is reported again has returned to the selection, or etcd
-		// was restored.
+		// If an object with a tombstone is reported again, either the object has returned to the
+		// selection, or etcd was restored.
 		d.drop(func(t event.Tombstone) bool { return t.UID == d.uid })
 		if firstSync {
 			t.addToFirstSync(d)
@@ -93,14 +93,14 @@ func (l *Ledger) read(key event.Key, f func(*dirty)) {
 	}
 }
 
-// IsDirty reports whether the bus may lack the current state of a key.
+// IsDirty reports whether the bus might lack the current state of a key.
 func (l *Ledger) IsDirty(key event.Key) (is bool) {
 	l.read(key, func(*dirty) { is = true })
 	return is
 }
 
 // DirtySince returns the time, in whole seconds, when the informers reported the first change of a
-// key that the bus may lack. It returns false if the bus has the current state.
+// key that the bus might lack. It returns false if the bus has the current state.
 func (l *Ledger) DirtySince(key event.Key) (since time.Time, is bool) {
 	l.read(key, func(d *dirty) { since, is = time.Unix(d.since, 0), true })
 	return since, is

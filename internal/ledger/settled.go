@@ -27,7 +27,7 @@ func (t *Term) Put(key event.Key, a event.Acked) {
 }
 
 // put implements Put for a record. It keeps the attempts if the event is foreign, because a foreign
-// event may be an attempt (see [DecideForeign]).
+// event might be an attempt (see [DecideForeign]).
 func (t *Term) put(key event.Key, of *table, r *record, a event.Acked) {
 	if isLoss(r.acked(), a) {
 		t.lost++
@@ -50,8 +50,8 @@ func (t *Term) Replace(key event.Key, was, is event.Acked) (ok bool) {
 }
 
 // Adopt is like Replace, for an event that an attempt or another forwarder of this cluster
-// published. It also forgets the attempts, unless they expect this event. In that case, the bus can
-// still store them after the event.
+// published. It also forgets the attempts, unless they expect this event. If they expect this
+// event, the bus can still store them after it.
 func (t *Term) Adopt(key event.Key, was, is event.Acked) {
 	t.step(key, func(of *table, r *record) {
 		if r.acked() != was {
@@ -63,7 +63,7 @@ func (t *Term) Adopt(key event.Key, was, is event.Acked) {
 }
 
 // dropRefused forgets the attempts if the last event on the bus is at a position that they don't expect,
-// because the bus refuses them. It keeps the attempts if the event is foreign, because the event may be
+// because the bus refuses them. It keeps the attempts if the event is foreign, because the event might be
 // one of them.
 func (r *record) dropRefused() {
 	is := r.acked()
@@ -88,10 +88,10 @@ func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in
 	return reported
 }
 
-// Settle records that the bus needs no new event for the current state of a key. If the current
-// state differs from the state on the bus only in unpublished fields, acked has the version of the
-// current state. shown is the UID of the object that the informers show after they returned in, or "" if they
-// show none that is selected.
+// Settle records that the bus needs no new event for the current state of a key. If the current state differs
+// from the state on the bus only in unpublished fields, acked has the version of the current state. shown is
+// the UID of the object that the informers showed after in was determined, or "" if they showed no selected
+// object.
 func (t *Term) Settle(key event.Key, acked event.Acked, in Interest, shown string) {
 	t.step(key, func(of *table, r *record) {
 		d := r.others().dirty
@@ -105,7 +105,7 @@ func (t *Term) Settle(key event.Key, acked event.Acked, in Interest, shown strin
 	})
 }
 
-// Unanswered records that a publish of a key is unacknowledged. sent is the event that may be on the
+// Unanswered records that a publish of a key is unacknowledged. sent is the event that might be on the
 // bus, or the zero value if the bus certainly did not store it. c is the change that was sent. While
 // the bus is down, many UIDs can use one name in turn, so Unanswered keeps only the tombstones whose
 // delete must be published.
@@ -141,8 +141,8 @@ func (t *table) reached(d *dirty, acked event.Acked) {
 }
 
 // settle removes from the dirty part of a key the changes that the bus now has. It keeps the
-// tombstones of the UIDs in attempts, because the bus may show these UIDs without having
-// acknowledged them. It keeps a state that was reported after the informers returned in.
+// tombstones of the UIDs in attempts, because the bus might show these UIDs without having
+// acknowledged them. It keeps a state that was reported after in was determined.
 func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempts *attempts, in Interest) {
 	d := r.others().dirty
 	if d == nil {
@@ -161,8 +161,8 @@ func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempts *attemp
 	}
 }
 
-// dropUnshown forgets the tombstones of a dirty key whose UIDs the bus cannot show. The delete of a UID is due only
-// while the bus may show that UID as existing.
+// dropUnshown forgets the tombstones of a dirty key whose UIDs the bus cannot show. The delete of a UID is
+// due only while the bus might show that UID as existing.
 func (r *record) dropUnshown(acked event.Acked, attempts *attempts) {
 	r.others().dirty.drop(func(t event.Tombstone) bool {
 		return (!acked.Live() || t.UID != acked.UID) && !attempts.show(t.UID)

@@ -116,8 +116,8 @@ func (t *table) shrink() {
 const walkBatch = 256
 
 // walk calls f for each of the records that mu guards, until f returns false. It calls f without
-// the lock and releases the lock after every batch, so writers make progress. It may or may not
-// visit records that are added or removed meanwhile.
+// the lock and releases the lock after every batch, so writers make progress. If a record is added
+// or removed during the walk, f might or might not receive it.
 func walk(mu *sync.RWMutex, records map[name]record, f func(name, record) bool) {
 	type pair struct {
 		name   name

@@ -10,14 +10,13 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Term is the known content of the bus in one leadership term: for each object, the last event that
-// the bus has acknowledged. After the term ends, it is empty and ignores updates, because a late
+// Term is the known content of the bus in one leadership term: for each object, the last event that the bus
+// has acknowledged. After the leadership term ends, the Term is empty and ignores updates, because a late
 // acknowledgement says nothing about the next term. Create a term with [Ledger.NewTerm].
 //
-// The term can be behind the bus. It is ahead of the bus only if the bus lost events. When the
-// forwarder publishes, a stale entry is harmless: the bus refuses a message that expects a different
-// event, and returns the event that it has. When the forwarder decides to publish nothing, a stale
-// entry stays until the next load.
+// The term can be behind the bus. It is ahead of the bus only if the bus lost events. When the forwarder
+// publishes, a stale entry is harmless: the bus refuses a message that expects another event, and returns its
+// own last event. When the forwarder decides to publish nothing, a stale entry stays until the next load.
 type Term struct {
 	ledger  *Ledger
 	written map[event.Key]struct{} // keys written since the load began; nil while no load runs

@@ -115,7 +115,7 @@ func (l *limits) pass(h *Handler, r slog.Record) bool {
 	return false
 }
 
-// ended writes the line of an interval and begins the next interval. If no warning was counted in
+// ended logs the summary of an interval and begins the next interval. If no warning was counted in
 // the interval, it forgets the cause.
 func (l *limits) ended(key uint64, c *cause) {
 	l.mu.Lock()

@@ -55,9 +55,9 @@ func (b *bridge) Errorf(format string, args ...any) {
 	}
 }
 
-// failedWrite matches the message after which a stream refuses all messages (nats-server, setWriteErr).
-// A client cannot cause a match: the names have no spaces, and a message with text from a client begins
-// with the client's address.
+// failedWrite matches the log line that nats-server writes when a write error makes a stream refuse all
+// messages (setWriteErr). A client cannot cause a match: the names in the line have no spaces, and a log line
+// with text from a client begins with the client's address.
 var failedWrite = regexp.MustCompile(`^(Filestore \[\S*\]|JetStream (stream|consumer) '\S+ > \S+( > \S+)?') [Cc]ritical write error: `)
 
 // reset forgets the failures of a server that has stopped.

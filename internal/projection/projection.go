@@ -160,14 +160,14 @@ func lastName(path []step) string {
 // jsonPlain are the characters that JSON writes unchanged, or as \u and four digits.
 const jsonPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 
-// mentions reports whether the text of an object may contain one of the names. A text with \u may
+// mentions reports whether the text of an object might contain one of the names. A text with \u might
 // contain any name.
 func mentions(text []byte, names []string) bool {
 	return bytes.Contains(text, []byte(`\u`)) || slices.ContainsFunc(names, func(name string) bool { return bytes.Contains(text, []byte(name)) })
 }
 
 // Unmatched returns the entries that match none of these resources. Such an entry has no effect and
-// may be a mistake.
+// might be a mistake.
 func (p Projections) Unmatched(resources []event.Resource) []string {
 	var unmatched []string
 	for _, e := range p.entries {

@@ -9,7 +9,7 @@ import (
 )
 
 // Bus is a Publisher whose messages can be read back. Each back end implements Bus, except a sink
-// that can't be read back, which is only a Publisher. Methods with a context may block on the bus
+// that can't be read back, which is only a Publisher. Methods with a context can block on the bus
 // until the context ends. The other methods don't block.
 type Bus interface {
 	Publisher
@@ -38,7 +38,7 @@ type Bus interface {
 	// none.
 	LastClaim(ctx context.Context) (event.Claim, error)
 
-	// PossibleLosses returns how many incidents since the bus was opened may have lost acknowledged
+	// PossibleLosses returns how many incidents since the bus was opened might have lost acknowledged
 	// messages. An incident is a new stream or topic, a topic that is missing or lacks recorded
 	// messages, a stream leader election, or a lost connection.
 	PossibleLosses() uint64

@@ -32,7 +32,7 @@ type Start struct {
 }
 
 // Skips returns why a consumer does not receive a message that is older than the consumer, or "" if
-// the consumer receives it. If sure is false, the consumer may have received the message.
+// the consumer receives it. If sure is false, the consumer might have received the message.
 func (s Start) Skips(d Delivery) (why string, sure bool) {
 	at := s.Time.UTC().Format(time.RFC3339)
 	switch {

@@ -13,13 +13,13 @@ import (
 // Publisher publishes messages to a bus.
 //
 // An acknowledgement is the bus's confirmation that it has stored the message: on NATS from the
-// stream, on Kafka from all in-sync replicas. Without an acknowledgement, the message may or may
+// stream, on Kafka from all in-sync replicas. Without an acknowledgement, the message might or might
 // not be stored.
 //
 // The caller has at most one message in flight per key. This keeps the events of each object in
 // order. A Publisher may delay, batch, or reorder messages of different keys.
 type Publisher interface {
-	// Publish sends m and returns without waiting for the acknowledgement. It may block
+	// Publish sends m and returns without waiting for the acknowledgement. It can block
 	// while too many messages are in flight. It calls done exactly once, from any
 	// goroutine, possibly before it returns, and within a bounded time even if the bus
 	// never responds:

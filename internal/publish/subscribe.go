@@ -17,7 +17,7 @@ var ErrMissing = errors.New("does not exist yet")
 // and verify, return it.
 var ErrUnreachable = errors.New("it does not respond")
 
-// ErrLost means that a subscription may have missed messages. It ends a subscription with
+// ErrLost means that a subscription might have missed messages. It ends a subscription with
 // [SubscribeOptions.UntilLost].
 var ErrLost = errors.New("the bus lost messages")
 
@@ -66,7 +66,7 @@ type SubscribeOptions struct {
 	Cursor  Cursor    // with FromCursor
 
 	// Notify, if set, receives the reason why no events arrive, and nil once the cause is gone. It
-	// may receive the same error more than once.
+	// might receive the same error more than once.
 	Notify func(err error)
 
 	// Foreign, if set, receives each message that is not a Kuberelay event, and the reason.
@@ -81,7 +81,7 @@ type SubscribeOptions struct {
 	// error from yield does.
 	CaughtUp func(Cursor) error
 
-	// UntilLost ends the subscription with [ErrLost] when it may have missed messages: the stream
+	// UntilLost ends the subscription with [ErrLost] when it might have missed messages: the stream
 	// or topic was recreated, lost its end or its start, or was unreachable for [MaxAway]. Without
 	// UntilLost, the subscription reads a new stream or topic from its start, and continues after a
 	// gap.

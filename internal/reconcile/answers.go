@@ -21,7 +21,7 @@ func questionOf(live *event.Object, a event.Acked, epoch uint16) question {
 }
 
 // answers records, for each key, the last question that a read answered. If an informer is behind,
-// another read doesn't help, because only the informer's watch can catch up. But the watch may
+// another read doesn't help, because only the informer's watch can catch up. But the watch might
 // never catch up, so the same question may be asked again after a pause.
 type answers struct {
 	mu sync.Mutex

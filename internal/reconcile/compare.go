@@ -4,7 +4,7 @@
 //
 // The package infers a delete only if a consistent read confirms it: a read of the object, of its
 // namespace, or of its resource's CustomResourceDefinition or APIService. The cache of an informer
-// or of an API server does not suffice, because it may be behind the bus. A failed read proves
+// or of an API server does not suffice, because it might be behind the bus. A failed read proves
 // nothing.
 //
 // The package publishes nothing. It reports its findings to the informers, which enqueue the keys.
@@ -163,7 +163,7 @@ type pair struct {
 	key        event.Key
 	acked      event.Acked
 	absentAt   string // the version at which a consistent read found no object; "" for none
-	unselected bool   // the object may exist, but is not selected
+	unselected bool   // the object might exist, but is not selected
 }
 
 func (p pair) outlived(now time.Time) event.Outlived {

@@ -21,7 +21,7 @@ type ResourceView struct {
 
 	Catalog *discovery.Catalog // the resources that the API server serves; nil before the first discovery
 
-	ReferencesKnown bool // every object that may refer to others is listed
+	ReferencesKnown bool // every object that can refer to others is listed
 	HasReferences   bool // objects of the resource refer to others
 }
 
@@ -41,7 +41,7 @@ type ObjectView struct {
 	NamespacesKnown    bool // the selected namespaces are known
 	NamespaceExists    bool // false only if the watch of namespaces does not show the namespace
 	UnselectedByLabels bool // only the namespace's labels, as the watch shows them, prevent the selection
-	ReferencesKnown    bool // every object that may refer to this one is listed
+	ReferencesKnown    bool // every object that can refer to this one is listed
 
 	// PublishDeselected means that an object that leaves the selection gets a deselected event.
 	PublishDeselected bool
@@ -80,7 +80,7 @@ type decision int
 const (
 	agree         decision = iota // the bus and the informer agree
 	wait                          // the informers have not synced, or are behind
-	enqueue                       // the bus may lack the informer's state
+	enqueue                       // the bus might lack the informer's state
 	raiseEpoch                    // the bus is in a later epoch
 	readObject                    // a consistent read of the object decides
 	readNamespace                 // a consistent read of the object's namespace decides
@@ -160,7 +160,7 @@ func isDeletedOnBus(live *event.Object, a event.Acked, epoch uint16) bool {
 	return !live.Unselected && (isSame || a.IsUnversioned(string(live.UID)))
 }
 
-// isOutOfStep reports whether the bus may lack the state in an informer.
+// isOutOfStep reports whether the bus might lack the state in an informer.
 func isOutOfStep(live *event.Object, a event.Acked) bool {
 	switch {
 	case live.Unselected, !a.Live():
@@ -257,7 +257,7 @@ func (f readResult) conclude(a event.Acked, v ObjectView, epoch uint16, publishD
 	case f.finding == isGone && v.shows(a.UID):
 		return wait // the watch will show the delete, with the last state
 	case f.finding == isGone && a.Foreign && !f.confirms(v):
-		return wait // the event may belong to an object that the watch will show
+		return wait // the event might belong to an object that the watch will show
 	case f.finding == isGone:
 		return inferDelete
 	case a.Foreign && (v.Live != nil || !a.Live()) && f.confirms(v):

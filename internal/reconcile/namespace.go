@@ -59,7 +59,7 @@ func decideInNamespace(r event.Resource, epoch uint16, of pair, v ObjectView, is
 
 // readNamespaces reads the namespaces that the watch of namespaces does not show, those whose
 // labels do not match, and those in which access is denied. It reads a namespace instead of its
-// objects, because a Role that granted access to the objects may have been removed with the
+// objects, because a Role that granted access to the objects might have been removed with the
 // namespace.
 func (p *pass) readNamespaces(ctx context.Context) (failed error) {
 	for _, namespace := range slices.Sorted(maps.Keys(p.namespaces)) {

@@ -44,7 +44,7 @@ func (p *pass) readObjects(ctx context.Context) error {
 	var failed atomic.Int32
 	err := p.Each(ctx, len(p.objects), func(ctx context.Context, n int) (err error) {
 		answers[n], err = p.readObject(ctx, p.objects[n], behind[n])
-		// If access is denied in one namespace, or an object cannot be converted, other reads may still
+		// If access is denied in one namespace, or an object cannot be converted, other reads might still
 		// succeed. But if the API server cannot reach etcd, every read fails with an internal error, so
 		// maxFailed internal errors end the reads.
 		if apierrors.IsForbidden(err) || apierrors.IsInternalError(err) && failed.Add(1) < maxFailed {
@@ -103,7 +103,7 @@ func (p *pass) readObject(ctx context.Context, of pair, behind bool) (readResult
 	if err == nil && !isRemoved && (behind && answer.finding == isGone || of.acked.Foreign && answer.isAbsent()) {
 		answer, err = p.listObject(ctx, client, of, answer)
 		if behind && answer.finding == isGone && !revision.IsEarlier(answer.listed, of.acked.ResourceVersion) {
-			answer.finding = isUnseen // otherwise the history was rolled back, and the watch may never reach the version on the bus
+			answer.finding = isUnseen // otherwise the history was rolled back, and the watch might never reach the version on the bus
 		}
 	}
 	if err != nil {
@@ -119,7 +119,7 @@ func (p *pass) listObject(ctx context.Context, client dynamic.ResourceInterface,
 	if err != nil {
 		return readResult{}, err
 	}
-	for _, o := range list.Items { // an aggregated API server may ignore the selector
+	for _, o := range list.Items { // an aggregated API server might ignore the selector
 		if o.GetName() == of.key.Name {
 			read, err = classify(&o, nil, of.acked, p.epoch)
 		}

@@ -55,7 +55,7 @@ func (c *Comparer) compareUnwatched(ctx context.Context, gr schema.GroupResource
 }
 
 // decideUnwatched decides about the objects of a resource that no informer watches. While the
-// discovery of any group fails, the resource may still be selected.
+// discovery of any group fails, the resource might still be selected.
 func decideUnwatched(gr schema.GroupResource, r ResourceView, removed, publishDeselected bool) decision {
 	switch {
 	case removed:
@@ -65,7 +65,7 @@ func decideUnwatched(gr schema.GroupResource, r ResourceView, removed, publishDe
 	case r.Selected:
 		return wait // its informers request another comparison when they have synced
 	case !r.ReferencesKnown:
-		return wait // an object that is not listed yet may refer to this resource
+		return wait // an object that is not listed yet might refer to this resource
 	case !publishDeselected, len(r.Catalog.Failed) > 0:
 		return leaveOnBus
 	}

@@ -27,7 +27,7 @@ type Objects interface {
 	References(event.Key) ([]event.Reference, bool)
 
 	// Find returns the object of a key, or nil if the informers do not have it. Presence says
-	// whether the informers may show it soon.
+	// whether the informers might show it soon.
 	Find(event.Key) (*event.Object, Presence)
 
 	// ReferencesChanging is called before objects of a resource become referred to, or are no longer referred
@@ -128,7 +128,7 @@ func (g *Graph) HasSources(gr schema.GroupResource) bool {
 	return len(g.referred[gr]) > 0
 }
 
-// IsComplete reports whether every object that may refer to others is known. While it returns false,
+// IsComplete reports whether every object that can refer to others is known. While it returns false,
 // no object counts as unreferenced.
 func (g *Graph) IsComplete() bool { return !g.Enabled() || g.complete.Load() }
 

@@ -12,7 +12,7 @@ type Presence int
 // The results of [Objects].Find.
 const (
 	Settled   Presence = iota // an informer shows the object, or no list that could show it is in progress
-	Pending                   // a list in progress may contain the object
+	Pending                   // a list in progress might contain the object
 	Unwatched                 // no informer watches the object's resource yet
 )
 

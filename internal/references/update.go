@@ -51,7 +51,7 @@ func (g *Graph) apply(k event.Key, refs []event.Reference) (changed []event.Key)
 }
 
 // targets resolves the references of an object. It also returns targets of unknown kinds, because
-// such a kind may be defined later. The caller must hold mu until it has recorded the targets. Otherwise
+// such a kind might be defined later. The caller must hold mu until it has recorded the targets. Otherwise
 // Learn could miss targets that were resolved before it changed the kinds.
 func (g *Graph) targets(k event.Key, refs []event.Reference) []target {
 	var all []target

@@ -38,10 +38,10 @@ type cluster struct {
 	denials   int // how often the API server denied access to its /readyz
 }
 
-// connectCluster creates the clients and reads the cluster's name. If the API server is
-// unreachable or does not respond, it logs the reason, passes it to waitFor, and waits. It returns when
-// ctx ends, even if a credential plugin of the kubeconfig hangs, for which client-go waits without a
-// context.
+// connectCluster creates the clients and reads the cluster's name. If the API server is unreachable or does
+// not respond, connectCluster logs the reason, passes the reason to waitFor, and retries. It returns when ctx
+// ends, even if a credential plugin of the kubeconfig hangs: client-go ignores ctx while it waits for a
+// plugin.
 func connectCluster(ctx context.Context, c Config, waitFor func(func() error)) (*cluster, error) {
 	cl, err := newCluster(c.Kube)
 	if err != nil {
@@ -131,8 +131,8 @@ func (e *notReadyError) Error() string {
 		metav1.NamespaceSystem, refusal.Explain(e.denied), refusal.Explain(e.ready))
 }
 
-// maxDenials is the number of times that an API server may deny access to its /readyz before its
-// other denials count as final.
+// maxDenials is the number of denials of access to /readyz after which the API server's other
+// denials count as final.
 const maxDenials = 6
 
 // identify reads the UID of the kube-system namespace, which is the cluster's name unless one is

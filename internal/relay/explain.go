@@ -27,9 +27,9 @@ import (
 // unmatched returns the entries of settings that match nothing, ordered by setting. complete is
 // false until the resources and namespaces of the cluster are known.
 //
-// Clusters that share a configuration may exclude names that only some of the clusters have. So an
-// exclusion that matches nothing counts only if the cluster has a similar name. Such an entry is
-// probably misspelled, and the forwarder publishes objects that the user wanted to exclude.
+// Several clusters can share a configuration that excludes names that only some of them have. So an exclusion
+// that matches nothing counts only if the cluster has a similar name. Such an entry is probably misspelled,
+// and the forwarder publishes objects that the user wanted to exclude.
 func (r *Relay) unmatched() (all []status.Unmatched, complete bool) {
 	all = []status.Unmatched{}
 	add := func(setting string, similar map[string]string, only func(similar string) bool) {
@@ -142,7 +142,7 @@ func (c unmatchedCollector) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	all, _ := c.relay.allUnmatched()
-	sent := map[status.Unmatched]bool{} // a list may have an entry twice, and a metric cannot have a series twice
+	sent := map[status.Unmatched]bool{} // a list might have an entry twice, and a metric cannot have a series twice
 	for _, u := range all {
 		u.Entry, u.Suggestion = strings.ToValidUTF8(u.Entry, "?"), ""
 		if !sent[u] {

@@ -77,7 +77,7 @@ func (s *readiness) informers() error {
 	return s.relay.informers.Ready()
 }
 
-// incomplete describes why the copy may be incomplete or stale although the informers are ready.
+// incomplete describes why the copy might be incomplete or stale although the informers are ready.
 func (s *readiness) incomplete() string {
 	r := s.running()
 	if r == nil {

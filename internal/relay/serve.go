@@ -110,7 +110,7 @@ func (t *term) drain(sending, deadline, held context.Context) {
 }
 
 // reloadOnce loads the checkpoint again after the term has lasted for the duration of a lease. A
-// message that the previous leader had in flight may have arrived after the first load. If the
+// message that the previous leader had in flight might have arrived after the first load. If the
 // message's object was created and deleted before this term, no conflict would reveal the message.
 func (t *term) reloadOnce(ctx context.Context) {
 	if t.Settings.Event.Sink != config.SinkNATS {
@@ -128,7 +128,7 @@ const busPoll = 100 * time.Millisecond
 
 // monitorBus pauses the queue while the bus is unavailable. It does not pause the queue for a sink
 // whose availability only a publish can show. When the bus is back or reports a possible loss,
-// monitorBus retries failed keys at once and requests another checkpoint load, because the bus may
+// monitorBus retries failed keys at once and requests another checkpoint load, because the bus might
 // have lost messages. It blocks until ctx ends, and returns an error if the bus is permanently
 // gone.
 func (t *term) monitorBus(ctx context.Context) error {
@@ -149,7 +149,7 @@ func (t *term) monitorBus(ctx context.Context) error {
 		}
 		away = err != nil
 		switch {
-		case away && !wasAway: // the bus may have become unavailable right after the last successful check
+		case away && !wasAway: // the bus might have become unavailable right after the last successful check
 			t.unavailableSince.Store(lastReady.UnixNano())
 		case !away && wasAway: // count before a worker publishes the waiting changes
 			o := &outage{began: time.Unix(0, t.unavailableSince.Swap(0)), ended: time.Now()}

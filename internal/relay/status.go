@@ -159,8 +159,8 @@ func unwatchedDirty(dirty map[schema.GroupResource]int, watched []status.Resourc
 	return n
 }
 
-// byResource returns the status of each resource, from that of its informers. It adds the informers in
-// the order in which they entered their states, so that the status has the oldest errors.
+// byResource combines the states of the informers into one status for each resource. It adds the informers in
+// the order in which they entered their states, so that the status shows the oldest errors.
 func byResource(all health.Report) map[schema.GroupResource]*status.Resource {
 	slices.SortStableFunc(all, func(a, b health.Status) int { return a.Since.Compare(b.Since) })
 	of := map[schema.GroupResource]*status.Resource{}

@@ -28,7 +28,7 @@ import (
 )
 
 // term is the state of one leadership term: the connection to the bus, the acknowledged states, and
-// the events in flight. This state ends with the term, because another process may publish
+// the events in flight. This state ends with the term, because another process might publish
 // afterward. Without leader election, the process has one term.
 type term struct {
 	*Relay
@@ -81,7 +81,7 @@ func (r *Relay) newTerm(ctx context.Context, permit func() error) (_ *term, err 
 		return nil, err
 	}
 	r.informers.RaiseEpochs(epoch)
-	t.queue = newQueue(r.Settings, metrics) // only now, because only serve ends its goroutines
+	t.queue = newQueue(r.Settings, metrics) // last, because only serve ends the queue's goroutines
 	r.term.Store(t)
 	return t, nil
 }
@@ -205,7 +205,7 @@ func (c reconciled) report(gr schema.GroupResource, found reconcile.Comparison, 
 func (c reconciled) EnqueueAll() {
 	c.raiseEpochs()
 	c.informers.EnqueueAll()
-	for _, gr := range c.informers.Watched() { // the bus may have lost every object of a resource
+	for _, gr := range c.informers.Watched() { // the bus might have lost every object of a resource
 		c.reconciler.CompareResource(gr)
 	}
 }

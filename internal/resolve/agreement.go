@@ -28,8 +28,8 @@ func (r *Resolver) agrees(gr schema.GroupResource) awaited {
 	return until
 }
 
-// hasState reports whether the bus has the state of a key. An object that only an earlier
-// configuration selected may stay on the bus. For such an object, hasState adds the version of the view to until.
+// hasState reports whether the bus has the state of a key. An object that only an earlier configuration
+// selected might stay on the bus. For such an object, hasState adds the version of the view to until.
 func (r *Resolver) hasState(k event.Key, until awaited) bool {
 	view := r.Informers.Lookup(k)
 	change, reason := ledger.Decide(view)
@@ -58,9 +58,9 @@ func (a awaited) add(k event.Key, version string) {
 	}
 }
 
-// isReported reports whether the informers have reported every change that agrees has seen. An object that the
-// indexer lacks may have been deleted after the comparison, so the ledger may lack its delete until then. The
-// pending point then waits for the changes that have been reported meanwhile.
+// isReported reports whether the informers have reported every change that agrees has seen. An object that
+// the indexer lacks might have been deleted after the comparison, so the ledger might lack its delete until
+// then. The pending point then waits for the changes that have been reported meanwhile.
 func (r *Resolver) isReported(of *resolution) bool {
 	if of.awaited == nil {
 		return true

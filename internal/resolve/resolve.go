@@ -24,7 +24,7 @@ type Config struct {
 	Checkpoint Checkpoint
 
 	// Losses returns the number of events that the bus is known to have lost. known is false while
-	// the bus may have lost more events.
+	// the bus might have lost more events.
 	Losses func() (lost uint64, known bool)
 
 	// Publish publishes a point and waits for its acknowledgement.
@@ -124,7 +124,7 @@ func (r *Resolver) of(gr schema.GroupResource) *resolution {
 }
 
 // Comparing calls compare, which compares a resource and reports whether it decided about every object.
-// If it did, Comparing records the selection from before the comparison, because the selection may
+// If it did, Comparing records the selection from before the comparison, because the selection might
 // have changed during the comparison.
 func (r *Resolver) Comparing(gr schema.GroupResource, compare func() (decided bool)) {
 	if selection := r.Informers.Selection(gr); compare() {
@@ -155,7 +155,7 @@ func (r *Resolver) step(ctx context.Context, gr schema.GroupResource, of *resolu
 		return
 	}
 	if r.Informers.Selection(gr) != of.pending.Selection {
-		of.pending = nil // an informer may have ended, so the missing changes are unknown
+		of.pending = nil // an informer might have ended, so the missing changes are unknown
 		return
 	}
 	if !r.isReported(of) || !r.Informers.Reached(*of.pending) {
@@ -164,9 +164,9 @@ func (r *Resolver) step(ctx context.Context, gr schema.GroupResource, of *resolu
 	p := *of.pending
 	of.pending = nil
 	if lost, known := r.Losses(); !known || lost != of.lost {
-		return // the bus may have lost events since the point was taken
+		return // the bus might have lost events since the point was taken
 	}
-	if err := r.Publish(ctx, p.Point); err != nil { // the point may be on the bus; the next point has another ID
+	if err := r.Publish(ctx, p.Point); err != nil { // the point might be on the bus; the next point has another ID
 		r.Logger.Debug("consistency point failed, taking another", "resource", gr.String(), "err", err)
 		return
 	}

@@ -91,8 +91,8 @@ type Verdict struct {
 type Level string
 
 // The levels. Notice means that the copy is right but could be safer. Only a finding has this
-// level, and the verdict stays ok. Warning means that part of the copy may be missing, or that the
-// copy may become wrong. Critical means that the copy is not current. [Judge] never returns Unknown: it
+// level, and the verdict stays ok. Warning means that part of the copy might be missing, or that the
+// copy might become wrong. Critical means that the copy is not current. [Judge] never returns Unknown: it
 // is the level in the output for Nagios if the forwarder refuses the request.
 const (
 	OK       Level = "ok"

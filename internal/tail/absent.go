@@ -150,7 +150,7 @@ func (i inventory) add(e Event, clusters []string) {
 	if k.Resource != "" {
 		i.put("resource", k.GroupResource().String())
 	}
-	if k.GroupResource() == (schema.GroupResource{Resource: "namespaces"}) { // the namespace itself may be empty
+	if k.GroupResource() == (schema.GroupResource{Resource: "namespaces"}) { // the namespace itself might be empty
 		i.put("namespace", k.Name)
 	}
 }

@@ -23,7 +23,7 @@ type States struct {
 	last    map[place]kept
 }
 
-// place identifies an object by its name in a cluster. Several objects may have used the name, one
+// place identifies an object by its name in a cluster. Several objects might have used the name, one
 // after the other.
 type place struct {
 	cluster string

@@ -14,7 +14,7 @@ func (f Forwarder) Judged(o Object, now time.Time) Forwarder {
 		d.APIServer.Error = "the forwarder is starting" + colon(f.Error)
 	case w == nil:
 		d.APIServer.Error = "no watch covers the object"
-	case w.Error != nil: // the object in the cache may be old
+	case w.Error != nil: // the object in the cache might be old
 		d.APIServer.Error = "the watch of " + o.Resource + " fails" + d.lasting(w.Error.Since) + colon(w.Error.Message)
 	case w.Object == Unknown:
 		d.APIServer.Error = "the first list of " + o.Resource + " is not complete"

@@ -226,7 +226,7 @@ func (d Document) isLost() bool {
 	return c != nil && !c.Foreign && c.State == Exists && d.Forwarder.Unsent == nil && b.State != Unknown && (b.UID != c.UID || b.Version != c.Version)
 }
 
-// isForeign reports whether another writer may have written the last event on the bus. The content of
+// isForeign reports whether another writer might have written the last event on the bus. The content of
 // such an event can be wrong, whatever its version.
 func (d Document) isForeign() bool {
 	c, b := d.Forwarder.Checkpoint, d.Bus

@@ -12,11 +12,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// candidate is an object that differs between bus and cluster. Its event may be in flight, so verify
+// candidate is an object that differs between bus and cluster. Its event might be in flight, so verify
 // has to wait before it can tell whether the object is wrong.
 //
 // The first state that the cluster shows is the reference. The bus must reach or pass the reference
-// within the settle time. An object that changes constantly may never show the same state on both
+// within the settle time. An object that changes constantly might never show the same state on both
 // sides. In that case, each state in turn becomes the reference. This ends when the settle time is over,
 // or when the bus has reached a reference and both sides have shown some state with the same data.
 type candidate struct {
@@ -55,7 +55,7 @@ const (
 )
 
 // observation is the result of one round. verify reads the cluster first, and then the bus up to
-// its current end. If the bus may be ahead, verify reads the cluster again.
+// its current end. If the bus might be ahead, verify reads the cluster again.
 type observation struct {
 	first, cluster sighting // equal if the cluster was not read again
 	bus            replica.Event
@@ -93,7 +93,7 @@ func (c *candidate) judge(o observation, now time.Time, settle time.Duration) ve
 	case (c.differs || isSame(o.cluster, o.bus)) && late:
 		return wrong // an event has data and version together, so no event in flight can correct the data
 	case isSame(o.cluster, o.bus):
-		return undecided // the data of the next version may be right
+		return undecided // the data of the next version might be right
 	case isAhead(o.bus, o.cluster), c.denies(o):
 		// The bus shows an impossible state, so it has not reached the reference.
 	case c.hasReached(o):
@@ -132,10 +132,10 @@ func (c *candidate) compare(o observation) {
 // event is wrong at a consistency point, so that no event in flight can make it right. Without a
 // point, contradicts only records whether the data is right.
 //
-// The bus may lack an object that existed at the point, if the object was deleted before the
+// The bus might lack an object that existed at the point, if the object was deleted before the
 // forwarder could publish it. So an object is missing only if it still exists. If the selection
 // depends on more than the object's existence, the object must also be unchanged, because its last
-// event may say that it left the selection after the point.
+// event might say that it left the selection after the point.
 func (c *candidate) contradicts(o observation) bool {
 	s, e := o.past, o.bus
 	switch {
@@ -156,7 +156,7 @@ func (c *candidate) contradicts(o observation) bool {
 }
 
 // denies reports whether the last event removes an object that still exists. It returns false if the
-// object may have left the selection and returned.
+// object might have left the selection and returned.
 func (c *candidate) denies(o observation) bool {
 	return !c.returns && o.cluster.present && !o.bus.Live() && o.bus.UID == o.cluster.uid
 }

@@ -77,7 +77,7 @@ func (c *cluster) name(ctx context.Context) (string, error) {
 	return string(ns.UID), nil
 }
 
-// ready returns an error while the API server reports that it is not ready, because discovery may
+// ready returns an error while the API server reports that it is not ready, because discovery might
 // then lack resources.
 func (c *cluster) ready(ctx context.Context) error {
 	_, err := c.get(ctx, "/readyz", nil)

@@ -17,7 +17,7 @@
 // events of an object must be in one partition. Some rules concern neighbors, which are two events
 // of an object that directly follow each other. If the offsets prove that nothing was removed,
 // every violation of such a rule is certain. Otherwise, verify excuses the violations that
-// compaction may have caused. An object whose last record is a tombstone has no events.
+// compaction might have caused. An object whose last record is a tombstone has no events.
 //
 // # Consistency points
 //
@@ -29,10 +29,10 @@
 //   - The version of the event, if the last event is later than the point. Such an event hides the
 //     state that the bus had at the point.
 //   - The version of the point, if the object has no event or its last event is a delete. The
-//     object may have been deleted since then, so it is missing only if it still exists.
+//     object might have been deleted since then, so it is missing only if it still exists.
 //
 // An object that differs at that version is wrong, whatever events follow. All other differences
-// are changes after the point, whose events may be in flight.
+// are changes after the point, whose events might be in flight.
 //
 // verify uses the last point that every partition of the resource has. It uses no point if the API
 // server can't list the version of the point, if the API server's history has been rolled back
@@ -73,7 +73,7 @@
 //     messages of the object as it keeps.
 //   - An object whose first messages the bus lost looks like an object whose first messages the
 //     bus dropped: both begin with an event that has a previousversion.
-//   - verify may miss snapshot markers that follow the last object event that it reads.
+//   - verify might miss snapshot markers that follow the last object event that it reads.
 //   - verify compares only the data of each object's last event: of a truncated event the metadata, and
 //     of a removal nothing.
 //   - Objects that the label and field selectors no longer select, objects in other namespaces,
@@ -83,7 +83,7 @@
 //     that version, verify compares only uid and resourceVersion. The report counts these objects.
 //   - verify compares the values of Secrets only with the redaction key. It always checks that
 //     they are hashed.
-//   - If the resourceVersions of a resource aren't numbers, which an aggregated API may have,
+//   - If the resourceVersions of a resource aren't numbers, which an aggregated API might have,
 //     verify compares them only for equality.
 //
 // If verify can't read something, for example because a list is forbidden, it returns an error

@@ -26,9 +26,8 @@ func (v *verification) explain(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// whereDifferent describes how the event differs from the object: the fields that differ, or why the
-// data cannot be compared. It returns "" if it cannot read both sides, because the problem is reported
-// either way.
+// whereDifferent describes how the event differs from the object: the fields that differ, or why the data
+// cannot be compared. It returns "" if it cannot read both sides. The caller reports the problem in any case.
 func (v *verification) whereDifferent(ctx context.Context, p *report.Problem) string {
 	k := keyOf(*p)
 	r, filtered, ok := v.resourceOf(k.GroupResource())

@@ -24,7 +24,7 @@ type sighting struct {
 	partial normal.Digest // digest of the metadata alone
 
 	// Digests of an object that is published in part. They leave out resourceVersion and
-	// generation, because the object's event may have an earlier version.
+	// generation, because the object's event might have an earlier version.
 	projected            bool
 	content, contentPart normal.Digest
 	tree                 tree // the object in the form of the bus; only lookOne sets it

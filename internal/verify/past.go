@@ -124,8 +124,8 @@ func (v *verification) lookBack(ctx context.Context, observations map[event.Key]
 
 // inquiryOf returns the inquiry about an object that differs now. Bus and cluster must agree at the
 // version of the consistency point, or at the version of the event if that is later. Without a
-// point, the inquiry only checks whether the last event was right, and only once the bus has
-// reached the reference. ok is false if an inquiry can't help.
+// point, the inquiry only checks whether the last event was right. Such an inquiry needs a bus that
+// has reached the candidate's reference state. ok is false if an inquiry can't help.
 func (v *verification) inquiryOf(k event.Key, o *observation) (q inquiry, ok bool) {
 	r, filtered, ok := v.resourceOf(k.GroupResource())
 	c := v.candidates[k]
@@ -145,7 +145,7 @@ func (v *verification) inquiryOf(k event.Key, o *observation) (q inquiry, ok boo
 }
 
 // past reads some objects at a version of the past. It omits objects that existed at that version
-// and did not match the label and field selectors. The bus may keep such objects, if they stopped
+// and did not match the label and field selectors. The bus might keep such objects, if they stopped
 // matching while no forwarder ran.
 func (v *verification) past(ctx context.Context, q inquiry, keys []event.Key) (map[event.Key]sighting, error) {
 	found, err := v.cluster.look(ctx, q.resource, keys, view{q.filtered, q.at})

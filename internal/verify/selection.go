@@ -30,7 +30,7 @@ type resource struct {
 type selection struct {
 	served    map[schema.GroupResource]bool
 	selected  map[schema.GroupResource]resource
-	kinds     map[schema.GroupKind]resource            // the resources that references may select
+	kinds     map[schema.GroupKind]resource            // the resources that references can select
 	versions  map[schema.GroupVersionResource]resource // everything that is served
 	failed    map[string]error                         // groups whose discovery failed
 	unmatched []string
@@ -212,7 +212,7 @@ func (r *resolver) wholeGroup(group string) []resource {
 	return all
 }
 
-// undecidedGroups returns the groups whose failed discovery may hide selected resources.
+// undecidedGroups returns the groups whose failed discovery might hide selected resources.
 func (s selectors) undecidedGroups(sel *selection) []string {
 	var groups []string
 	for group := range sel.failed {

@@ -47,7 +47,7 @@ func (v *verification) round(ctx context.Context) error {
 		return err
 	}
 	if len(v.unfollowed) > 0 && time.Since(v.followedAt) < v.opts.Settle {
-		return nil // the next round may read everything; without all references, this round could misjudge candidates
+		return nil // the next round might read everything; without all references, this round could misjudge candidates
 	}
 	maps.Copy(v.unlisted, v.unfollowed)
 	first, err := v.look(ctx, v.keysOf(), true)
@@ -119,7 +119,7 @@ func (v *verification) judge(observations map[event.Key]*observation) {
 }
 
 // dropPurged drops the problems of extra objects for which the bus no longer has an event. The
-// forwarder purges the events of a deleted object, and verify may have read only some of them.
+// forwarder purges the events of a deleted object, and verify might have read only some of them.
 func (v *verification) dropPurged(ctx context.Context) error {
 	purged := make([]bool, len(v.report.Problems))
 	group, ctx := errgroup.WithContext(ctx)
@@ -196,7 +196,7 @@ func (v *verification) look(ctx context.Context, keys map[schema.GroupResource][
 
 func (v *verification) lookAt(ctx context.Context, gr schema.GroupResource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
 	if !v.selection.served[gr] {
-		if err := v.selectResources(ctx); err != nil { // the cluster may serve the resource again
+		if err := v.selectResources(ctx); err != nil { // the cluster might serve the resource again
 			return nil, err
 		}
 	}

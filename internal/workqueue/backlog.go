@@ -103,7 +103,7 @@ func (q *priorityQueue) leaveBacklog(key item) {
 	}
 }
 
-// addLow is like add, but for a low-priority key, which it may put in the backlog. A held key and a
+// addLow is like add, but for a low-priority key, which it might put in the backlog. A held key and a
 // key in backoff go to client-go's queue, so that no key is in both the queue and the backlog.
 func (q *priorityQueue) addLow(key item) bool {
 	q.mu.Lock()

@@ -1,17 +1,17 @@
 // Package workqueue hands keys to workers. It adds two priorities, fair turns, limits, and
 // asynchronous completion to client-go's rate-limited queue.
 //
-// At most one handler holds a key at any time: from the handler's call until it calls done. This
-// keeps the events of each object in order. A key that is added meanwhile is handed out again
-// afterward. A key whose handler failed is handed out again after an exponential backoff with
-// jitter. The queue has no retry limit, because a limit would silently drop changes.
+// At most one handler holds a key at any time: from the handler's call until it calls done. This keeps the
+// events of each object in order. If a key is added while a handler holds it, the queue hands out the key
+// again afterward. A key whose handler failed is handed out again after an exponential backoff with jitter.
+// The queue has no retry limit, because a limit would silently drop changes.
 //
 // A key is handed out only while the limits allow it. So a worker never waits while it holds a key,
 // and low-priority work never keeps a worker from processing a change.
 //
-// The changes of each resource in each namespace form a flow. The flows take turns, and each may
-// use as much of the limits as it leaves free. So a namespace that changes constantly doesn't delay
-// the others.
+// The changes of each resource in each namespace form a flow. The flows take turns. A flow gets no
+// more turns once it uses as much of a limit as is still free. So a namespace that changes
+// constantly doesn't delay the others.
 //
 // The queue holds keys, never events. If the bus is down for hours, memory grows only by
 // the changed keys.

@@ -78,7 +78,7 @@ func (o Observer) facts(ctx context.Context, settings config.Config, wrong error
 		return f
 	}
 	var asking sync.WaitGroup
-	if !o.Pre { // concurrently, because the forwarder may wait for the same API server
+	if !o.Pre { // concurrently, because the forwarder might wait for the same API server
 		asking.Go(func() { observeForwarder(ctx, &f, o.Forwarder) })
 	}
 	client, err := kube()

@@ -83,7 +83,7 @@ func (s Survey) Ask(ctx context.Context, before *Answer, watched map[schema.Grou
 }
 
 // keep returns the watched resources that stay unchanged although discovery shows them differently or
-// not at all, and the excluded resources of groups that failed. API servers of several versions may share
+// not at all, and the excluded resources of groups that failed. API servers of several versions might share
 // one address, and each of them describes only itself. So keep follows these rules:
 //
 //   - A resource that discovery does not show stays until it is proven to be gone.

@@ -86,7 +86,7 @@ func (c *Converter) shape(o *event.Object, r event.Resource, s Shape, text []byt
 }
 
 // Reshape converts a state read from the bus into the form in which it would be published now. The
-// state may come from an earlier configuration, with fields that are now dropped or hashed. If its
+// state might come from an earlier configuration, with fields that are now dropped or hashed. If its
 // text cannot be decoded, the result has no Body.
 func (c *Converter) Reshape(o *event.Object, r event.Resource, s Shape) *event.Object {
 	reshaped := *o

@@ -49,7 +49,7 @@ func digestOf(content map[string]any) (event.Digest, error) {
 	return event.Digest(sum[:len(event.Digest{})]), nil
 }
 
-// errNotJSON replaces errors that may quote a value.
+// errNotJSON replaces errors that might quote a value.
 var errNotJSON = errors.New("it is not valid JSON")
 
 // tree decodes an object. Numbers keep their text.

@@ -18,12 +18,12 @@ type Shape struct {
 	// identity: apiVersion, kind, and name, namespace, uid, and resourceVersion in metadata.
 	Project func(object map[string]any, hash Hash) (dropped bool)
 
-	// Mentions reports whether Project may change an object with this text. If it returns false,
-	// the object isn't decoded for Project alone. If Mentions is nil, Project may change any
+	// Mentions reports whether Project can change an object with this text. If it returns false,
+	// the object isn't decoded for Project alone. If Mentions is nil, Project can change any
 	// object.
 	Mentions func(text []byte) bool
 
-	// Drops means that Project may remove fields. A change that affects only the removed fields is
+	// Drops means that Project can remove fields. A change that affects only the removed fields is
 	// not published.
 	Drops bool
 }

@@ -6,7 +6,7 @@ import "k8s.io/apimachinery/pkg/util/resourceversion"
 
 // IsEarlier reports whether a version is known to be earlier than another version of the same
 // resource and epoch. It returns false for versions that cannot be compared, such as those that an
-// aggregated API server may serve.
+// aggregated API server might serve.
 func IsEarlier(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err == nil && order < 0

@@ -78,7 +78,7 @@ func New(c Config) (Source, error) {
 // poll is the interval between checks of the files. File system notifications would be faster, but
 // they miss changes behind symbolic links, and the kubelet uses such links to update a volume.
 // reread is the interval at which Watch parses unchanged files again if a cluster cannot be used,
-// because its kubeconfig may name another file that is missing.
+// because its kubeconfig might name another file that is missing.
 const (
 	poll   = 2 * time.Second
 	reread = 30 * time.Second

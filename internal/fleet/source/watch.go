@@ -109,8 +109,8 @@ func (w *watch) updated(old, o any) {
 	}
 }
 
-// read is an [apistream.Decode] that keeps only the content that the source needs. For example, it
-// drops the keys of certificate authorities, which are in other Secrets of a Cluster.
+// read is an [apistream.Decode] that keeps only the content that the source needs. For example, it drops the
+// data of every Secret that is not a kubeconfig, such as the private key of a certificate authority.
 func read(s *jsonscan.Scanner) (runtime.Object, error) {
 	var u unstructured.Unstructured
 	if text := s.Skip(); s.Err() == nil && json.Unmarshal(text, &u.Object) != nil {

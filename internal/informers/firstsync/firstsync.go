@@ -50,8 +50,8 @@ type Sync struct {
 	Config
 	done   atomic.Bool   // the bus has the completed marker
 	synced atomic.Bool   // all objects of the first sync are enqueued
-	empty  chan struct{} // has a token when the number of unacknowledged objects may have become 0
-	lost   chan struct{} // has a token when the bus may have lost the completed marker
+	empty  chan struct{} // has a token when the number of unacknowledged objects might have become 0
+	lost   chan struct{} // has a token when the bus might have lost the completed marker
 }
 
 // New returns the Sync of a resource before its first term.
@@ -130,7 +130,7 @@ func (s *Sync) Renew(ctx context.Context) error {
 	return err
 }
 
-// Keep renews the markers each time the bus may have lost them, until ctx ends.
+// Keep renews the markers each time the bus might have lost them, until ctx ends.
 func (s *Sync) Keep(ctx context.Context) {
 	for {
 		select {
@@ -186,7 +186,7 @@ func (s *Sync) retry(ctx context.Context, f func() error) bool {
 		err := f()
 		if err != nil && ctx.Err() == nil {
 			s.Logger.Log(ctx, level, "snapshot marker failed, retrying", "resource", s.Resource.GroupResource().String(), "err", err)
-			level = slog.LevelDebug // there may be hundreds of resources
+			level = slog.LevelDebug // there might be hundreds of resources
 		}
 		return err == nil, nil
 	})

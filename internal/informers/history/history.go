@@ -34,7 +34,7 @@ type Config struct {
 	Selected metav1.ListOptions                     // the label and field selectors of the informer
 
 	Server *Server // the API server, shared by all informers of the cluster
-	// MayBeRedefined reports whether the resource's CustomResourceDefinition or APIService may have
+	// MayBeRedefined reports whether the resource's CustomResourceDefinition or APIService might have
 	// changed without a call of [History.ListAgain].
 	MayBeRedefined func() bool
 
@@ -93,9 +93,9 @@ func (h *History) Listed(version string) {
 	h.last.Store(nil)
 }
 
-// Opened records an open watch. asked is the time of its request, seconds is its timeout, and stops is
-// the result of [History.Stops] before the request. If the watch was told to end since then, a doubtful
-// history stays doubtful.
+// Opened records an open watch. asked is the time of its request, seconds is its timeout, and stops is the
+// result of [History.Stops] before the request. If a watch was told to end since then, a doubtful history
+// stays doubtful.
 func (h *History) Opened(asked time.Time, seconds *int64, stops int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,12 +125,11 @@ func (h *History) Shown(e watch.Event) {
 	}
 }
 
-// Continue returns the version from which the next watch may continue. version is the one that
-// client-go asks for. Unless the last watch ended at its timeout, Continue first proves that the
-// API server's history was not rolled back: etcd may have been restored from a backup while the API
-// server was unavailable. Once the restored cluster has made as many changes as the restore lost,
-// the API server accepts the old version as one of its own. Without the proof, the indexer would
-// then show lost objects forever.
+// Continue returns the version from which the next watch may continue. version is the version that client-go
+// requests. Unless the last watch ended at its timeout, Continue first proves that the API server's history
+// was not rolled back: etcd might have been restored from a backup while the API server was unavailable. Once
+// the restored cluster has made as many changes as the restore lost, the API server accepts the old version
+// as one of its own. Without the proof, the indexer would then show lost objects forever.
 //
 // The proof is that the API server's history contains the last change that a watch showed, at the
 // version of that change. This proves only the history up to that version. A later bookmark proves
@@ -138,7 +137,7 @@ func (h *History) Shown(e watch.Event) {
 // earlier. Without a proof, Continue returns the error that makes client-go list again. A new list
 // is always correct but costs more.
 //
-// The watch also cannot continue if the API server may serve unchanged objects differently, for
+// The watch also cannot continue if the API server might serve unchanged objects differently, for
 // example after a change of their CustomResourceDefinition or after an upgrade, because a watch
 // shows only changes.
 func (h *History) Continue(ctx context.Context, version string) (from string, err error) {

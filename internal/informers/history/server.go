@@ -10,7 +10,7 @@ import (
 	kubediscovery "k8s.io/client-go/discovery"
 )
 
-// Server asks an API server for its version. After an upgrade, an API server may serve unchanged
+// Server asks an API server for its version. After an upgrade, an API server might serve unchanged
 // objects in a different form. Make a Server with [NewServer].
 type Server struct {
 	discovery kubediscovery.DiscoveryInterface

@@ -37,7 +37,7 @@ var ErrNoToken = errors.New("set --token-file to a file with a token that is all
 var ErrNotReviewed = errors.New(operations.NotReviewed)
 
 // refusalError means that nothing suggests that the forwarder is down: the request failed because of, for
-// example, a wrong token or an unexpected response. Every other error means that the forwarder may be
+// example, a wrong token or an unexpected response. Every other error means that the forwarder might be
 // down.
 type refusalError struct{ err error }
 

@@ -173,7 +173,7 @@ func (b *Bus) watch(s *session) {
 }
 
 // probe returns an error if no broker responds for the topic. For the checkpoint topic, it also returns
-// errOtherMarker if another writer may have taken over.
+// errOtherMarker if another writer might have taken over.
 func (b *Bus) probe(s *session, topic string) error {
 	ctx, cancel := context.WithTimeout(s.ctx, min(b.opts.AckTimeout, probeTimeout))
 	defer cancel()
@@ -188,7 +188,7 @@ func (b *Bus) probe(s *session, topic string) error {
 }
 
 // reachesAny reports whether a broker responds for any topic. watch calls it after one topic did
-// not respond, because that topic alone may have a problem.
+// not respond, because that topic alone might have a problem.
 func (b *Bus) reachesAny(s *session) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, min(b.opts.AckTimeout, probeTimeout))
 	defer cancel()
@@ -253,11 +253,12 @@ func (b *Bus) Wait(ctx context.Context) error {
 	}
 }
 
-// PossibleLosses counts the incidents after which the caller's checkpoint may be wrong:
+// PossibleLosses counts the incidents after which the caller's checkpoint might be wrong:
 //
 //   - The bus created a topic, perhaps in place of one that was deleted with its events.
 //   - A topic that the bus opened after the takeover has events.
-//   - A takeover found that a topic is missing, or that a partition does not match the checkpoint topic.
+//   - A takeover found that a topic is missing, that a partition does not match the checkpoint topic, or that
+//     the checkpoint topic has entries but no marker for a partition.
 //
 // If the count grows after the bus was ready, load the checkpoint again.
 func (b *Bus) PossibleLosses() uint64 { return b.losses.Load() }

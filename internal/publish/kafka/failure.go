@@ -23,7 +23,7 @@ var (
 )
 
 // maybeStored hides the [publish.ErrNotSent] that an error wraps. If the failure of an unsent record ends the
-// session, the session's other records fail with the same error, and they may be stored.
+// session, the session's other records fail with the same error, and they might be stored.
 type maybeStored struct{ error }
 
 // Is supports [errors.Is].

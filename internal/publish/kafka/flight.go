@@ -64,7 +64,7 @@ func (s *flights) list() []*flight {
 // sweepEvery is the longest interval between two checks for messages that timed out.
 const sweepEvery = 500 * time.Millisecond
 
-// sweep completes messages that timed out. A message in a batch may still be stored: the sender
+// sweep completes messages that timed out. A message in a batch might still be stored: the sender
 // keeps sending the batch. It sends no other event of the object before the batch is acknowledged.
 // Messages that wait behind a stalled batch fail at once, because they would use up the in-flight
 // limit that other partitions need.

@@ -20,9 +20,9 @@ import (
 
 // Kafka has no compare-and-set, so any client that can write to an event topic can append a record
 // with the key of an object. A session knows which offsets it has written. Each load reads the
-// other offsets. Other clusters may have written to them too, and the load ignores the records of
-// those clusters. A record with the key of one of the cluster's objects is foreign. It is the last
-// event of the object unless the session has published a later one. The forwarder answers a foreign
+// other offsets. Other clusters can share the topic, and the load ignores their records. A record
+// with the key of one of the cluster's objects is foreign. A foreign record is the last event of
+// its object unless the session has published a later event. The forwarder repairs a foreign
 // record: it publishes the state of the object again.
 //
 // A takeover trusts the valid events that it finds, whoever wrote them. An invalid record after the
@@ -87,7 +87,7 @@ func (b *Bus) findForeign(ctx context.Context, at place, unread sender.Spans) (m
 		if _, _, err := event.ParsePartitionKey(string(r.Key)); err != nil {
 			return nil //nolint:nilerror // not the key of an object
 		}
-		at.t.senders[at.p].NotBefore(r.Time) // the answer must not have an earlier timestamp
+		at.t.senders[at.p].NotBefore(r.Time) // the repair must not have an earlier timestamp
 		f, before := index.ForeignRecord{Tombstone: r.Value == nil}, found[string(r.Key)]
 		switch e, ok := b.stored.EntryOf(r, at.t.name, at.p); {
 		case ok && f.Tombstone && before.Entry.Deleted && e.Position() == before.Entry.Position() && e.IsSameEvent(before.Entry):
@@ -173,7 +173,7 @@ func (l *loading) replace(ctx context.Context, d *doubts, key string) (bool, err
 	case reload.Replace, reload.Erase:
 	}
 	if l.s.producer.ID < 0 {
-		return false, nil // without a producer ID, nothing fences another writer, which may have recorded a later event
+		return false, nil // without a producer ID, nothing fences another writer, which might have recorded a later event
 	}
 	if _, _, ok := l.s.index.Begin(id, last); !ok { // an event is in flight, or a later one was acknowledged
 		return false, nil
@@ -196,7 +196,7 @@ func (l *loading) replace(ctx context.Context, d *doubts, key string) (bool, err
 }
 
 // recordAgain writes the entry of an object's last event again, after a publisher expected another
-// position. The checkpoint topic may lack the entry: another writer can replace it with a record in
+// position. The checkpoint topic might lack the entry: another writer can replace it with a record in
 // a batch that no load can read, and compaction then removes the entry.
 func (s *session) recordAgain(key []byte, e entry) {
 	id := index.Of(key)

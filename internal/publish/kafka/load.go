@@ -15,7 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-// Load yields the last event of every object of the cluster, as of the call or later. It may yield
+// Load yields the last event of every object of the cluster, as of the call or later. It can yield
 // an object again with a later position, and the last one counts. It leaves out markers.
 // If Load cannot yield all objects, it returns an error. It returns an error of yield unchanged.
 //
@@ -133,7 +133,7 @@ func (l *loading) readEntries(ctx context.Context, d *doubts, until int64) error
 // record that the session wrote to it, or the session's marker, or if an event topic has new
 // partitions, check ends the session and returns an error.
 func (l *loading) check(ctx context.Context, topics ...*topic) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*l.b.opts.AckTimeout) // a partition may have no leader
+	ctx, cancel := context.WithTimeout(ctx, 3*l.b.opts.AckTimeout) // a partition might have no leader
 	defer cancel()
 	offsets := make([]broker.Offsets, len(topics))
 	places := placesIn(topics)
@@ -213,7 +213,7 @@ func lookup(found, is bool) reload.Lookup {
 	return reload.Missing
 }
 
-// take yields what an entry says about its object. It skips markers.
+// take yields the last event of an object according to an entry. It skips markers.
 func (l *loading) take(key []byte, e entry) error {
 	id := index.Of(key)
 	acked, outcome := l.start.Take(e, l.s.index.Position(id))

@@ -65,7 +65,7 @@ type Options struct {
 	// no writer.
 	Permit publish.Permit
 
-	AckTimeout  time.Duration // time after which a publish fails, even if the message may be stored; the default is 10 s
+	AckTimeout  time.Duration // time after which a publish fails, even if the message might be stored; the default is 10 s
 	MaxInFlight int           // in messages; the default is 2048
 	BatchBytes  int           // maximum size of a batch before compression; the default is 1 MiB
 	// MaxBytesInFlight is a limit that the caller of Publish enforces. The bus uses it only to limit

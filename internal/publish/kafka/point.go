@@ -14,7 +14,7 @@ import (
 // publishPoint appends a consistency point to every partition of its topic, which must be
 // open. In each partition, the point follows all acknowledged events. The position of the
 // point is its position in partition 0. If a partition has stalled, publishPoint sends
-// nothing. A point that fails may be stored in some partitions.
+// nothing. A point that fails might be stored in some partitions.
 func (b *Bus) publishPoint(m *event.Message, done func(position uint64, err error)) {
 	record, err := b.encode(m)
 	if err != nil {

@@ -75,7 +75,7 @@ func (b *Bus) start(f *flight) {
 			b.finish(f, 0, publish.NotSent(errBusy))
 			return
 		}
-		// An earlier attempt may have been acknowledged since the caller looked for the marker.
+		// An earlier attempt might have been acknowledged since the caller looked for the marker.
 		if last := s.marker(string(f.record.Key)); last.ID == f.m.ID {
 			s.index.End(f.id, 0)
 			b.finishAs(publish.ResultAlreadyStored, f, last.Position(), nil)
@@ -101,7 +101,7 @@ func (b *Bus) start(f *flight) {
 }
 
 // answered completes a message after the final response of the brokers, or at the end of the session.
-// The message may already have failed with a timeout.
+// The message might already have failed with a timeout.
 func (b *Bus) answered(f *flight, offset int64, err error) {
 	if err != nil {
 		f.s.index.End(f.id, 0)

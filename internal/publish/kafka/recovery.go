@@ -16,7 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-// recovery is an event topic and the result of reading it.
+// recovery is an event topic and its known content.
 type recovery struct {
 	*topic
 	known *takeover.Topic
@@ -60,7 +60,7 @@ func (s *session) recoverTopics(ctx context.Context, all []recovery) error {
 func (s *session) readPartition(ctx context.Context, at place, p *takeover.Partition) error {
 	for read, more := p.Next(); more; read, more = p.Next() {
 		if read.Reason != takeover.NoReason {
-			s.b.losses.Add(1) // the caller may know events that the topic has lost
+			s.b.losses.Add(1) // the caller might know events that the topic has lost
 		}
 		switch read.Reason {
 		case takeover.Mismatch:
@@ -154,7 +154,7 @@ func (s *session) recordMarker(t *topic, p int, unread int64) {
 
 // mark writes the session's marker to every partition of the topics, and blocks until all markers are stored.
 // It saves the entries of the written markers in the markers field of each topic. A marker that is stored
-// after the timeout does not change the field, because a sender may read the field by then.
+// after the timeout does not change the field, because a sender might read the field by then.
 func (s *session) mark(ctx context.Context, topics ...*topic) error {
 	places := placesIn(topics)
 	return broker.Each(ctx, len(places), func(ctx context.Context, i int) error {

@@ -19,9 +19,9 @@ import (
 
 type entry = record.Entry
 
-// session is the lifetime of one producer epoch. It has the topics that the bus writes to, and
-// their known contents. [Bus.takeOver] creates it. The session ends at an error after which only
-// the next session can determine which records are stored.
+// session is the lifetime of one producer epoch. A session holds the topics that the bus writes to,
+// and their known contents. [Bus.takeOver] creates it. The session ends at an error after which
+// only the next session can determine which records are stored.
 type session struct {
 	b        *Bus
 	id       string // identifies the session's markers
@@ -135,7 +135,7 @@ func (s *session) failure() error {
 	return nil
 }
 
-// flushLimit bounds flush, because the checkpoint topic may no longer exist.
+// flushLimit bounds flush, because the checkpoint topic might no longer exist.
 const flushLimit = 2 * time.Minute
 
 // flush blocks until all entries that the recorder got before the call are stored. It returns an
@@ -206,7 +206,7 @@ func (s *session) share() sender.Share {
 const maxSessionAge = 12 * time.Hour
 
 // isExpired reports whether the session is due for renewal. The age of the session includes the
-// time during which the process was suspended or its machine slept, because another process may
+// time during which the process was suspended or its machine slept, because another process might
 // have become the writer in that time. A session without a producer ID never expires.
 func (s *session) isExpired() bool {
 	now := time.Now()
@@ -216,7 +216,7 @@ func (s *session) isExpired() bool {
 // clockStep is the tolerated backward step of the wall clock, for example by NTP.
 const clockStep = time.Minute
 
-// isPast reports whether more time than limit may have passed. monotonic and wall are the elapsed
+// isPast reports whether more time than limit might have passed. monotonic and wall are the elapsed
 // times of the two clocks. The monotonic clock stops while the machine sleeps, and the wall clock
 // can be set. If the wall clock was set back by more than clockStep, the length of a sleep is
 // unknown, so isPast returns true.
@@ -229,7 +229,7 @@ func isPast(limit, monotonic, wall time.Duration) bool {
 // a takeover by another writer, they reject the next session.
 var errOtherMarker = errors.New("the checkpoint topic has the marker of another writer")
 
-// findOtherWriter returns errOtherMarker if another writer may have taken over. An idle writer
+// findOtherWriter returns errOtherMarker if another writer might have taken over. An idle writer
 // needs this check, because brokers report a takeover only in response to a write.
 func (b *Bus) findOtherWriter(ctx context.Context, s *session, end int64) error {
 	if s.producer.ID < 0 || s.checkpoint.senders[0].End() >= end {

@@ -27,7 +27,7 @@ import (
 // what is stored. previous is the producer of the previous session. If previous has an ID, the
 // brokers reject the takeover when another writer has taken over since then. Otherwise, takeOver
 // takes over from any writer. Pass the returned producer to the next call, even after an error,
-// because its epoch may have been used.
+// because its epoch might have been used.
 func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *session, producer recordbatch.Producer, err error) {
 	b.opts.Takeover.Begin()
 	defer b.opts.Takeover.End()
@@ -105,7 +105,7 @@ func (s *session) takeTopics(ctx context.Context, recorded *takeover.Checkpoint)
 	s.unseen = unseen
 	for _, isRecorded := range unseen {
 		if isRecorded {
-			s.b.losses.Add(1) // the topic may have been deleted
+			s.b.losses.Add(1) // the topic might have been deleted
 		}
 	}
 	var all []recovery

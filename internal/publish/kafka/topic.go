@@ -10,8 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-// topic is a topic with its senders, by partition. The checkpoint topic uses only name, senders,
-// and markers.
+// topic is a topic with its senders, by partition. For the checkpoint topic, only name, senders,
+// and markers are set.
 type topic struct {
 	name    string
 	senders []*sender.Sender
@@ -37,7 +37,7 @@ func (s *session) addTopic(name string, partitions int) *topic {
 }
 
 // openTopic returns a topic that accepts writes. If the topic is not open, openTopic starts to open
-// it and returns nil. Because the caller may write to the topic, openTopic also discards the
+// it and returns nil. Because the caller might write to the topic, openTopic also discards the
 // entries that takeOver found.
 func (s *session) openTopic(name string) *topic {
 	s.mu.Lock()

@@ -10,8 +10,8 @@ import (
 )
 
 // readLast requests the last message on the subject of a rejected flight. That message shows why the publish
-// was rejected. readLast asks the stream leader and does not use direct get, because a follower may lack the
-// message that caused the rejection.
+// was rejected. readLast asks the stream leader and does not use direct get, because a follower might lack
+// the message that caused the rejection.
 func (b *Bus) readLast(rejected *flight) {
 	f := new(*rejected) // a copy, because a sweep can still read the rejected flight
 	f.reading = true

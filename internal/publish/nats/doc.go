@@ -26,7 +26,7 @@
 //     operator decides what survives a power loss: replicas in separate zones, or sync_interval:
 //     always.
 //   - If an existing stream has wrong settings, the package returns an error that names the fix. It
-//     does not change the settings, because others may use the stream. Only the stream of the built-in
+//     does not change the settings, because others might use the stream. Only the stream of the built-in
 //     server has no other users, so the package corrects it.
 //
 // Events use the CloudEvents NATS protocol binding. See package binding.

@@ -112,7 +112,7 @@ func (i *Inspection) inspectStream(ctx context.Context, c *stream.Conn, want Opt
 
 // skewOf returns how far a remote clock is ahead of the local one; a negative result means behind. at is the
 // time that the remote clock showed at some moment between sent and received. The result is 0 if the clocks
-// may agree.
+// might agree.
 func skewOf(at, sent, received time.Time) time.Duration {
 	return max(0, at.Sub(received)) + min(0, at.Sub(sent))
 }

@@ -14,7 +14,7 @@ import (
 //
 // If the stream leader holds events of an object during the whole load, Load yields the object's
 // last event as of the start, or a later one. If the object is written or purged meanwhile, Load
-// may yield it again: with a later position, or with the zero value if the leader reports that the
+// can yield it again: with a later position, or with the zero value if the leader reports that the
 // object has no events. The last call for an object is authoritative. If the connection breaks or a
 // message is lost in transit, Load returns an error. It never ends early without an error. It
 // returns an error of yield unchanged.

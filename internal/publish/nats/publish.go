@@ -114,7 +114,7 @@ func (b *Bus) onReply(msg *natsgo.Msg) {
 // acknowledge reads the last message of the subject first.
 func (b *Bus) acknowledge(f *flight, msg *natsgo.Msg) {
 	if stream.IsNoResponders(msg) {
-		b.conn.Kick() // the stream may no longer exist
+		b.conn.Kick() // the stream might no longer exist
 		b.finish(f, 0, stream.ErrNoStream)
 		return
 	}

@@ -10,7 +10,7 @@ import (
 
 // Risks returns the settings of a stream that allow the loss of acknowledged messages. It omits
 // settings that a forwarder rejects. It cannot check sync_interval, because only the system account
-// of a server may read it.
+// of a server can read it.
 //
 // clustered reports whether the server of the stream is part of a cluster. builtIn reports whether
 // the server is the forwarder's built-in server, which syncs at intervals.

@@ -1,11 +1,11 @@
 // Package bus connects one cluster to its bus: it opens the configured sink, and makes sure that the
 // cluster owns its name there.
 //
-// A cluster claims its name with a message on the bus. After a Bus has read another cluster's claim,
-// Publish fails with [publish.ErrNotSent] and Ready with [publish.ErrGone]. On NATS, it reads the
-// claim every 10 seconds and at each checkpoint load, so it can publish for up to 10 seconds after
-// the other cluster's claim. On Kafka, the brokers reject its events at once. The package can't tell
-// two clusters with one name apart if one of them hides the UID of its kube-system namespace.
+// A cluster claims its name with a message on the bus. After a Bus has read another cluster's claim, Publish
+// fails with [publish.ErrNotSent] and Ready with [publish.ErrGone]. On NATS, the Bus reads the claim every 10
+// seconds and at each checkpoint load, so it can publish for up to 10 seconds after the other cluster's
+// claim. On Kafka, the brokers reject its events at once. The package can't tell two clusters with one name
+// apart if one of them hides the UID of its kube-system namespace.
 package bus
 
 import (
@@ -60,7 +60,7 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 	b.Bus.Publish(ctx, m, done)
 }
 
-// Load renews the claim and then loads the checkpoint. The bus may have lost the claim together with
+// Load renews the claim and then loads the checkpoint. The bus might have lost the claim together with
 // other messages, and the claim must be published again before those messages.
 func (b *Bus) Load(ctx context.Context, yield func(event.Key, event.Acked) error) error {
 	if err := b.renew(ctx); err != nil {

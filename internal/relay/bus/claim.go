@@ -21,10 +21,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/relay/retry"
 )
 
-// claim enforces one owner per cluster name on the bus. The first forwarder claims the name
-// on the bus for its cluster, before it publishes anything else. Forwarders of other
-// clusters are rejected, and a forwarder whose cluster was replaced stops. A sink that cannot
-// be read back has a nil claim, which does nothing.
+// claim enforces one owner per cluster name on the bus. The first forwarder claims the name on the
+// bus for its cluster, before it publishes anything else. A forwarder of another cluster then
+// refuses to start. A forwarder stops if another cluster takes over the name. A sink that cannot be
+// read back has a nil claim, which does nothing.
 type claim struct {
 	name     string            // of the cluster, on the bus
 	uid      string            // of the kube-system namespace; "" if that is forbidden
@@ -60,7 +60,7 @@ func newClaim(c Config) (*claim, error) {
 }
 
 // admit returns a [config.Error] if the claim on the bus shows that another cluster owns the name,
-// or that a later release wrote a format that this release may misread.
+// or that a later release wrote a format that this release might misread.
 func (c *claim) admit(found event.Claim) error {
 	if err := found.Refusal(); err != nil {
 		return &config.Error{Err: fmt.Errorf("%w: %s", err, event.FormatFix)}
@@ -142,10 +142,10 @@ func (c *claim) boundEpoch(found event.Claim) event.Claim {
 	return found
 }
 
-// try claims the name for the current stream, unless the bus already has an up-to-date claim by
-// this cluster. If the bus has no claim by this cluster, anew returns the epoch of the new claim and
-// the UID that the claim replaces. try returns the claim on the bus. A config.Error is final. After
-// any other error, retry.
+// try claims the name for the current stream, unless the bus already has an up-to-date claim by this cluster,
+// or the UID of this cluster is unknown. isCurrent reports whether the settings in a claim are up to date. If
+// the bus has no claim by this cluster, anew returns the epoch of the new claim and the UID that the claim
+// replaces. try returns the claim on the bus. A config.Error is final. After any other error, retry.
 func (c *claim) try(ctx context.Context, anew func(found event.Claim) (epoch uint16, replaces string), isCurrent func(found event.Claim) bool) (event.Claim, error) {
 	last, err := c.bus.LastClaim(ctx)
 	found := c.boundEpoch(last)

@@ -1,5 +1,5 @@
 // Package retry repeats the requests that must succeed before a forwarder can publish. They go to the
-// API server and to the bus, which may be unavailable for hours. The caller decides which errors are
+// API server and to the bus, which might be unavailable for hours. The caller decides which errors are
 // permanent.
 package retry
 

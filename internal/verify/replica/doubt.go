@@ -5,7 +5,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/report"
 )
 
-// doubt is a violation that may have a legitimate reason.
+// doubt is a violation that might have a legitimate reason.
 type doubt struct {
 	problem report.Problem
 	from    int  // object.count at the event that violates the rule

@@ -23,7 +23,7 @@ type Event struct {
 	Epoch    uint16
 	API      string // apiversion, in which the data is written
 
-	Again     bool   // an earlier event may have the same version, for example because the object was deselected in between
+	Again     bool   // an earlier event might have the same version, for example because the object was deselected in between
 	Repairs   uint64 // position of the foreign event that this event repairs, or 0 for none
 	Truncated bool   // the data is only metadata
 	Whole     bool   // nothing is missing before it; see publish.Delivery

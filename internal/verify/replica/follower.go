@@ -31,8 +31,8 @@ type source interface {
 	// EventAt reads the message of an object at a position. found reports whether there is one. A
 	// message that isn't an event has no attributes.
 	EventAt(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error)
-	// Has reports whether the bus still has a message of an object that was read. Only a stream can
-	// have none, after a purge.
+	// Has reports whether the bus still has a message of an object whose messages the follower has
+	// read. It returns false only on NATS, after a purge.
 	Has(ctx context.Context, k event.Key) (bool, error)
 	// partitions returns the partitions with a resource's events, as far as they were read.
 	partitions(gr schema.GroupResource) []int
@@ -43,8 +43,8 @@ type source interface {
 	Close() error
 }
 
-// ErrChanged means that the messages read so far may be invalid: the bus lost messages, was recreated, or
-// was unreachable for so long that it may have lost messages.
+// ErrChanged means that the messages read so far might be invalid: the bus lost messages, was recreated, or
+// was unreachable for so long that it might have lost messages.
 var ErrChanged = fmt.Errorf("while verify read the bus, the bus lost messages, was recreated, or was unreachable for more than %s; run verify again", publish.MaxAway)
 
 // Options are the settings of a follower.
@@ -52,7 +52,7 @@ type Options struct {
 	Cluster   string // the cluster's name on the bus
 	Form      normal.Form
 	Retention time.Duration // how long the events of a deleted object stay
-	Repeats   bool          // Kafka: an event may be on the bus several times in a row
+	Repeats   bool          // Kafka: an event can be on the bus several times in a row
 }
 
 // Follower reads the bus from its oldest message on. Its methods are safe for concurrent use.
@@ -93,7 +93,7 @@ func newFollower(bus source, p place, f normal.Form, depth int, retention time.D
 
 func decimal(position uint64) string { return strconv.FormatUint(position, 10) }
 
-// askWith sets the context of the reads that the follower may need in order to process a message.
+// askWith sets the context of the reads that the follower might need in order to process a message.
 func (f *Follower) askWith(ctx context.Context) {
 	f.at = func(k event.Key, position uint64) (wire.Event, bool, error) { return f.EventAt(ctx, k, position) }
 	f.history.kept = func(k event.Key, position uint64) (bool, error) {

@@ -21,7 +21,7 @@ import (
 //
 // A violation of a rule about neighbors is certain if the first of the two messages is still on the
 // stream when the second arrives, because dropping and purging begin with the oldest message.
-// Otherwise, the violation is a doubt. A doubt is excused if a purge may have removed a message in
+// Otherwise, the violation is a doubt. A doubt is excused if a purge might have removed a message in
 // between. It is also excused if depth messages of the object follow, because only then can the
 // stream have dropped a message in between.
 //
@@ -64,7 +64,7 @@ type history struct {
 type object struct {
 	last        Event
 	lastDeleted uint64 // position of the last delete
-	oldVersion  bool   // the last event is a delete whose version may belong to an earlier epoch
+	oldVersion  bool   // the last event is a delete whose version might belong to an earlier epoch
 	count       int    // events so far
 	foreign     bool   // the last message isn't an event
 	split       bool   // the object has events in several partitions
@@ -134,9 +134,9 @@ func (h *history) isElsewhere(o *object, e Event) bool {
 	return true
 }
 
-// repair handles e, which repairs a foreign message. Another writer may have published several messages,
+// repair handles e, which repairs a foreign message. Another writer might have published several messages,
 // so repair turns the problems of all messages up to the foreign one into foreign events, and drops the
-// doubts about them. If history hasn't seen the foreign message, the bus may have lost it, so repair
+// doubts about them. If history hasn't seen the foreign message, the bus might have lost it, so repair
 // changes nothing and returns false.
 func (h *history) repair(o *object, e Event) bool {
 	of := func(position uint64) bool {
@@ -163,7 +163,7 @@ func (h *history) repair(o *object, e Event) bool {
 
 // addTombstone accepts a tombstone. A tombstone directly after a delete is part of that delete, and the
 // writer remembers the delete. After any other tombstone, the bus no longer has an event of the
-// object. Compaction may have removed a delete before its tombstone, unless whole is set.
+// object. Compaction might have removed a delete before its tombstone, unless whole is set.
 // addTombstone returns an error only if kept does.
 func (h *history) addTombstone(k event.Key, position uint64, whole bool) (err error) {
 	h.messages++
@@ -230,8 +230,8 @@ func (h *history) addMarker(k event.Key, subject, id string, position uint64, pr
 	h.markers[at] = id
 }
 
-// markerLog identifies the place of markers that have an order: a subject on NATS, and a key in one
-// partition on Kafka. On Kafka, every partition has the consistency points.
+// markerLog identifies the log of a marker: a subject on NATS, or a key in one partition on Kafka. history
+// checks the markers of each log separately, because on Kafka each consistency point is in every partition.
 type markerLog struct {
 	subject   string
 	partition int

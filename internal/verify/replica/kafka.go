@@ -26,8 +26,8 @@ type kafkaSource struct {
 
 var _ source = kafkaSource{}
 
-// afterCompaction is the depth of a history in which compaction may have removed all but the
-// last event of an object.
+// afterCompaction is the depth of a Kafka history. It is 1, because compaction can remove all
+// events of an object except the last one.
 const afterCompaction = 1
 
 // OpenKafka opens the topics.

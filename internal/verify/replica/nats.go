@@ -164,7 +164,7 @@ func (s natsSource) catchUpWith(ctx context.Context, f *Follower, k event.Key) (
 }
 
 // await waits until the follower has read up to the position that end returns, and reports whether
-// it had to wait. The message at that position may be removed from the bus before it is read, so
+// it had to wait. The message at that position might be removed from the bus before it is read, so
 // await calls end again if no message arrives within recheckInterval. It waits for the lowest
 // position that end has returned, because the end of a busy stream can move faster than the
 // follower reads.

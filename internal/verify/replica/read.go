@@ -99,7 +99,7 @@ func (c *complaints) checkKey(m wire.Event, a wire.Address, of string) {
 	}
 }
 
-// text decodes an attribute that may be percent-encoded. If it can't decode the attribute, it adds
+// text decodes an attribute that might be percent-encoded. If it can't decode the attribute, it adds
 // a complaint and returns the attribute unchanged.
 func (c *complaints) text(e wire.Event, name string) string {
 	s, err := e.Text(name)
@@ -176,7 +176,7 @@ func (p place) readContext(m wire.Event, problems *complaints) {
 }
 
 // wantID returns the id that an event must have. If the id ends with the position of the preceding
-// event, wantID takes that position from the id itself. again reports whether an earlier event may
+// event, wantID takes that position from the id itself. again reports whether an earlier event might
 // have the same version.
 func wantID(m wire.Event, t wire.Type) (want string, again bool) {
 	id, uid, version := m.Get("id"), m.Get("uid"), m.Get("resourceversion")

@@ -8,12 +8,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// hasPredecessor reports whether the first message of an object on the bus has a predecessor that
-// the bus lost. It excuses an object whose first message isn't the first of its UID. The
-// previousversion of an event is always the version of an event that the bus acknowledged. So the
-// writer began correctly, and the bus lost the first events later: through a lower message limit in
-// the past, compaction, an operator, or data loss. The current state is still right, because the
-// last message has it. The previousversion tells a subscriber that the object had an earlier event.
+// hasPredecessor reports whether the first message of an object on the bus has a predecessor that the bus
+// lost. A lost predecessor excuses a first message that isn't the first event of its UID. The previousversion
+// of an event is always the version of an event that the bus acknowledged. So the writer began correctly, and
+// the bus lost the first events later: through a lower message limit in the past, compaction, an operator, or
+// data loss. The current state is still right, because the last message has it. The previousversion tells a
+// subscriber that the object had an earlier event.
 //
 // After a foreign message or a tombstone, the object has no excuse, because a writer that has read
 // either of them starts over.
@@ -108,7 +108,7 @@ func (h *history) check(o *object, e Event) error {
 }
 
 // checkRepair compares a repair with the preceding event if the bus no longer has the message that
-// it repairs. That message may have been any event, so the repair can have any type and UID. If the
+// it repairs. That message might have been any event, so the repair can have any type and UID. If the
 // repair has a previousversion, it is the version of the event before the foreign messages.
 func (h *history) checkRepair(o *object, e Event) error {
 	last := o.last

@@ -33,7 +33,7 @@ func (f *Follower) take(d publish.Delivery, read func() (wire.Event, error)) err
 		return nil
 	}
 	end := f.ends[e.Key]
-	elsewhere := publish.Partition(d.Position) != publish.Partition(end) // the events of an object belong in one partition, but may be in several
+	elsewhere := publish.Partition(d.Position) != publish.Partition(end) // the events of an object belong in one partition, but might be in several
 	if d.Position >= end || elsewhere || normal.IsSecret(e.Key.GroupResource().String()) {
 		problems = append(problems, readData(f.form, &e, m)...)
 	}
@@ -189,7 +189,7 @@ func readData(f normal.Form, e *Event, m wire.Event) (problems complaints) {
 		t = normal.MetadataOnly(t)
 	}
 	e.Digest = normal.DigestOf(t)
-	hidden := normal.IsSecret(e.Key.GroupResource().String()) && f.Key == nil // another version may have another hidden value
+	hidden := normal.IsSecret(e.Key.GroupResource().String()) && f.Key == nil // another version might have another hidden value
 	if named != "" || f.Contents && !hidden {
 		e.Content = normal.ContentOf(t)
 	}

@@ -14,7 +14,7 @@ import (
 type TopicConfig struct {
 	Name string
 
-	// Partitions is the number of partitions of a new topic. An existing topic may have
+	// Partitions is the number of partitions of a new topic. An existing topic can have
 	// a different number.
 	Partitions int
 	// Replication is the minimum number of replicas per partition

@@ -110,7 +110,7 @@ func (m *Mechanism) Region() string { return m.region }
 // Name implements [sasl.Mechanism].
 func (m *Mechanism) Name() string { return Name }
 
-// Start implements [sasl.Mechanism]. It may fetch credentials.
+// Start implements [sasl.Mechanism]. It might fetch credentials.
 func (m *Mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 	presigner := &aws_msk_iam_v2.Mechanism{
 		Signer: signer.NewSigner(), Region: m.region, SignTime: m.opts.now(),

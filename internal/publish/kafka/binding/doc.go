@@ -23,6 +23,6 @@
 // What it does not guarantee:
 //
 //   - The package does not check that the key of a record equals the partitionkey of its
-//     event. Another writer may use a different key.
+//     event. Another writer might use a different key.
 //   - The package supports only the JSON event format, and no batches of events.
 package binding

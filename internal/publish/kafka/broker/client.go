@@ -73,7 +73,7 @@ func (c *Client) Close() error {
 
 // firstWait and maxWait bound the pause between the attempts of persist. If the brokers don't know
 // a topic for longer than goneAfter, persist checks whether the topic exists. Before that, the
-// topic may be new, because brokers learn of a new topic at different times.
+// topic might be new, because brokers learn of a new topic at different times.
 const (
 	firstWait = 50 * time.Millisecond
 	maxWait   = time.Second

@@ -29,7 +29,7 @@
 // What it does not guarantee:
 //
 //   - The package does not know whether the brokers stored the batch of a failed Produce. After a
-//     timeout or a broken connection, the batch may be stored. [failure.KindOf] classifies the
+//     timeout or a broken connection, the batch might be stored. [failure.KindOf] classifies the
 //     error.
 //   - It does not reauthenticate an open connection (KIP-368, not in kafka-go). A broker
 //     with connections.max.reauth.ms closes the connection, which causes an error of the kind

@@ -23,7 +23,7 @@ import (
 // the user may not read the settings, Ensure logs that once and assumes that they are correct.
 //
 // The metadata of the returned topic is at most half a second old, unlike that of
-// [Client.Topic]. Call Ensure if you must not miss a partition. Other clients may call Ensure
+// [Client.Topic]. Call Ensure if you must not miss a partition. Other clients can call Ensure
 // concurrently. Ensure looks up the topic once and tries to create it once. It then waits
 // for the new topic until ctx ends.
 func (c *Client) Ensure(ctx context.Context, want advice.TopicConfig) (t Topic, created bool, err error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
-// isStale reports whether an error shows that the metadata is, or may be, stale. Two of the
+// isStale reports whether an error shows that the metadata is, or might be, stale. Two of the
 // codes are less obvious. kafka-go returns Unknown (-1) if one of several requests that it
 // combines fails. A leader that is cut off from the other brokers responds with
 // RequestTimedOut, because it does not know that another broker is now the leader.

@@ -145,7 +145,7 @@ type Refused struct {
 
 // slots bound the memory for unpacked batches: one slot per CPU for batches of small records, and
 // one slot for a batch with large records. A read holds one slot at a time. A read of many records
-// holds its slot while it calls its consumer, and the consumer may read a single record. The two
+// holds its slot while it calls its consumer, and the consumer can read a single record. The two
 // kinds of reads use separate slots, so they cannot deadlock.
 type slots struct{ small, large chan struct{} }
 
@@ -157,7 +157,7 @@ func newSlots() slots {
 }
 
 // errDamaged means that the checksum of a batch is wrong. The cursor fetches the batch once
-// more, because the network may have damaged the response.
+// more, because the network might have damaged the response.
 var errDamaged = fmt.Errorf("%w: %w", recordbatch.ErrChecksum, kafka.InvalidMessage)
 
 // takeBatch delivers the records of a batch and advances the cursor past the batch.

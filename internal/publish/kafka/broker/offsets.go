@@ -70,7 +70,7 @@ func (c *Client) Committed(ctx context.Context, group, topic string, partition i
 }
 
 // Reach sends a request to the leader of each partition and returns nil as soon as one leader
-// responds. It does not wait for the other partitions, which may have no leader or a leader that
+// responds. It does not wait for the other partitions, which might have no leader or a leader that
 // hangs. It retries errors of the kind [failure.Retry] until ctx ends. If the topic does not exist,
 // the error is [ErrNoTopic].
 func (c *Client) Reach(ctx context.Context, topic string) error {

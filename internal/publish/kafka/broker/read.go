@@ -33,7 +33,7 @@ const (
 // same goroutine.
 //
 // Read delivers every record from start on. start is from, or a greater offset if the log starts
-// later. If the start of the log moves during the read, each may also have received records before
+// later. If the start of the log moves during the read, each might also have received records before
 // start. Read skips offsets that compaction removed.
 //
 // Read retries errors of the kind [failure.Retry] until ctx ends. It returns these errors:

@@ -28,7 +28,7 @@ type Topic struct {
 	CleanupPolicy     string // "delete", "compact", or "compact,delete"
 	MaxMessageBytes   int    // of a batch, compressed
 	MinInsyncReplicas int
-	UncleanElection   bool // a replica that lacks acknowledged records may become the leader
+	UncleanElection   bool // a replica that lacks acknowledged records can become the leader
 }
 
 // Topic looks up a topic in metadata that can be some seconds old. If the metadata lacks the
@@ -40,7 +40,7 @@ func (c *Client) Topic(ctx context.Context, name string) (Topic, error) {
 	if err != nil || known {
 		return t, wrapTopic(name, err)
 	}
-	// kafka-go's metadata may be older than the topic. It also lacks topics that this user
+	// kafka-go's metadata might be older than the topic. It also lacks topics that this user
 	// may not describe, because kafka-go always requests all topics. So ask a broker for
 	// this topic.
 	started := time.Now()

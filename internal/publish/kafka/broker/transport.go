@@ -29,7 +29,7 @@ const (
 	// renewEvery is the minimum interval between replacements of the connection pool
 	// because of stale metadata.
 	renewEvery = 500 * time.Millisecond
-	// dialTimeout applies to one address. kafka-go may try several addresses.
+	// dialTimeout applies to one address. kafka-go might try several addresses.
 	dialTimeout = 3 * time.Second
 )
 
@@ -40,7 +40,7 @@ const (
 // idle connections to each broker. kafka-go reuses the last idle connection first, and closes a
 // connection that is idle for IdleTimeout. It provides no way to refresh the metadata, so
 // transport replaces the whole kafka-go Transport once the new one has metadata. Until then,
-// requests continue on the old pool, because the broker that receives the metadata request may
+// requests continue on the old pool, because the broker that receives the metadata request might
 // hang. Requests in progress finish on the old pool's connections, which then close.
 type transport struct {
 	opts  Options
@@ -130,7 +130,7 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
-	case failure.IsTimeout(err): // the pool may still be connecting, or the broker hangs
+	case failure.IsTimeout(err): // the pool might still be connecting, or the broker hangs
 		t.renewSoon(started)
 	default:
 		t.renew(started, renewEvery)

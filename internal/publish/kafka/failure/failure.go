@@ -39,7 +39,7 @@ const (
 	// setting, or a rejected batch.
 	Never Kind = iota
 	// Retry means that the problem is temporary: no leader, no connection, no response in time, too
-	// few replicas, a full disk, or throttling. The batch may or may not be stored.
+	// few replicas, a full disk, or throttling. The batch might or might not be stored.
 	Retry
 	// Duplicate means that the partition already contains a later sequence number than the batch's.
 	// The batch is stored, but the broker no longer knows its offset, because it remembers only the

@@ -81,7 +81,7 @@ func (m *mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error
 		algorithm = scram.SHA256
 	}
 	s, err := scram.Mechanism(algorithm, m.user, password)
-	if err != nil { // err is not wrapped, because it may quote the password
+	if err != nil { // err is not wrapped, because it might quote the password
 		return nil, nil, fmt.Errorf("user or password contains a character that %s does not allow", m.name)
 	}
 	return s.Start(ctx)
@@ -116,7 +116,7 @@ func Bearer(o oauth.Options) (Mechanism, error) {
 // Name implements [sasl.Mechanism].
 func (bearerMechanism) Name() string { return OAuthBearer }
 
-// Start implements [sasl.Mechanism]. It may fetch a token.
+// Start implements [sasl.Mechanism]. It might fetch a token.
 func (m bearerMechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 	token, err := m.Get(ctx)
 	if errors.Is(err, oauth.ErrRefused) {
@@ -156,7 +156,7 @@ func IAM(o awsiam.Options) (Mechanism, error) {
 	return iamMechanism{m}, nil
 }
 
-// Start implements [sasl.Mechanism]. It may fetch credentials.
+// Start implements [sasl.Mechanism]. It might fetch credentials.
 func (m iamMechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 	session, payload, err := m.Mechanism.Start(ctx)
 	if errors.Is(err, awsiam.ErrRefused) {

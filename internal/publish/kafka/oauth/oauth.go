@@ -150,7 +150,7 @@ func (t *Tokens) renew(ctx context.Context) (renewed bool, err error) {
 	return false, err
 }
 
-// due reports whether to fetch the next token. A token with an unknown expiry is always due, because it may
+// due reports whether to fetch the next token. A token with an unknown expiry is always due, because it might
 // have expired.
 func (k token) due(now time.Time) bool {
 	return k.expiry.IsZero() || k.fetched.Age(now) >= k.lifetime()*4/5

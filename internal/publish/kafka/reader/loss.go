@@ -47,7 +47,7 @@ type bounds struct {
 }
 
 // observe records the bounds of a partition. With UntilLost, it returns an error if the subscription
-// may have missed records. Without UntilLost, it stops the reader of a partition whose topic was
+// might have missed records. Without UntilLost, it stops the reader of a partition whose topic was
 // recreated.
 func (s *subscription) observe(log publish.Log, now bounds) error {
 	before, ok := s.seen[log]
@@ -72,13 +72,13 @@ func (s *subscription) observe(log publish.Log, now bounds) error {
 // isOther reports whether a topic has another ID than before. An ID is "" if it is unknown.
 func isOther(before, now string) bool { return before != "" && now != "" && now != before }
 
-// lost reports whether records may have been removed between two observations: the log starts later,
+// lost reports whether records might have been removed between two observations: the log starts later,
 // it ends earlier, or the observations are more than [publish.MaxAway] apart. Compaction moves neither
 // bound.
 func (b bounds) lost(now bounds) bool {
 	return now.start > b.start || now.end < b.end || now.at.Sub(b.at) > publish.MaxAway
 }
 
-// misses reports whether a read that continues at the offset next may miss records, because the log
+// misses reports whether a read that continues at the offset next might miss records, because the log
 // starts after it or ends before it.
 func (b bounds) misses(next int64) bool { return next < b.start || next > b.end }

@@ -16,7 +16,7 @@ type Record = broker.Record
 // NextRaw yields the undecoded records of all clusters since the previous call, up to the current end
 // of each partition. yield must not keep or change a record. NextRaw calls refused for each batch that
 // cannot be read, with the delivery of the batch's first record. It does not call refused and yield
-// concurrently. If NextRaw returns an error, it may have yielded some records. The next call continues
+// concurrently. If NextRaw returns an error, it might have yielded some records. The next call continues
 // after these.
 func (s *Scan) NextRaw(ctx context.Context, yield func(Record, publish.Delivery) error, refused func(publish.Delivery, error)) error {
 	var mu sync.Mutex // partitions are read concurrently

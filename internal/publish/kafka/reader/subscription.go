@@ -14,12 +14,12 @@ import (
 )
 
 // Subscribe calls yield with the events on the bus, in order within each partition. It stops when
-// ctx ends, or when yield returns an error, which Subscribe returns unchanged. It sets ID, Key,
-// Marker, Attributes, and Data of a message. yield must not keep or change the message. A writer's
-// marker has no key.
+// ctx ends, or when yield returns an error, which Subscribe returns unchanged. In each message,
+// Subscribe sets ID, Key, Marker, Attributes, and Data. yield must not keep or change the message.
+// A writer's marker has no key.
 //
 // Subscribe neither misses nor repeats events, except for recreated topics as described in the package
-// comment. With [publish.FromLast], it reads the topics twice up to their current ends, and yields
+// comment. With [publish.FromLast], Subscribe reads the topics twice up to their current ends, and yields
 // nothing for an object whose last record is a tombstone.
 //
 // Subscribe waits for unreachable brokers and for topics that do not exist. An error that a retry
@@ -110,7 +110,7 @@ func (s *subscription) notify(err error) {
 }
 
 // poll starts to read new partitions and continues those that stopped. It returns an error if the
-// brokers do not respond, if the read of a partition failed, or if records may be lost.
+// brokers do not respond, if the read of a partition failed, or if records might be lost.
 func (s *subscription) poll(ctx context.Context) error {
 	timed, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
@@ -122,7 +122,7 @@ func (s *subscription) poll(ctx context.Context) error {
 	s.turn++
 	var due []broker.Topic
 	for i, t := range topics {
-		// The client's list of partitions may be stale, so poll at least one topic.
+		// The client's list of partitions might be stale, so poll at least one topic.
 		if s.hasNew(t) || i == s.turn%len(topics) {
 			due = append(due, t)
 		}

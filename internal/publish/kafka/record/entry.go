@@ -79,11 +79,11 @@ func (e Entry) IsSameEvent(other Entry) bool {
 // is recorded.
 type State struct {
 	Topic string `json:"topic"`
-	// Partitions is the number of partitions that keys are spread over. The topic may have more
+	// Partitions is the number of partitions that keys are spread over. The topic can have more
 	// partitions by now, but the events of an object stay in one partition.
 	Partitions int `json:"partitions"`
 	// Records is the number of checkpoint partitions that records are spread over. As with
-	// Partitions, the checkpoint topic may have more by now.
+	// Partitions, the checkpoint topic can have more by now.
 	Records int `json:"records,omitempty"`
 	// Session and Writer tell people who wrote the record.
 	Session string `json:"session"`

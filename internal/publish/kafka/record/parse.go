@@ -157,7 +157,7 @@ func marker(r broker.Record) (Entry, error) {
 }
 
 // tombstone returns the entry of the removal directly before a tombstone, or the zero entry if the
-// tombstone names none.
+// tombstone does not name a removal.
 func (p Parser) tombstone(r broker.Record, topic string, partition int) (Entry, error) {
 	key := string(r.Key)
 	attribute, ok := binding.Removal(r.Headers)

@@ -72,7 +72,7 @@ var (
 	// the compressed size of JSON is about the same (measured: up to 3% smaller or 2% larger). On
 	// batches of pods, the fastest level compresses as well as the default one (factor 9.67 against
 	// 9.65), in two thirds of the time and with a sixth of the table memory. An encoder that is used only
-	// for EncodeAll runs no goroutine, so the pool may drop it without closing it.
+	// for EncodeAll runs no goroutine, so the pool can drop it without closing it.
 	zstds = sync.Pool{New: func() any {
 		e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(64<<10), zstd.WithEncoderLevel(zstd.SpeedFastest))
 		if err != nil {

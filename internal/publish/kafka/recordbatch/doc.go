@@ -28,5 +28,5 @@
 //     compressed batch). The caller checks [Batch.SizeWith].
 //   - It does not decide whether a batch may be sent again. With the same producer, epoch, and
 //     sequence number, a batch can always be sent again. With other values, it can only be sent
-//     again if the broker certainly did not store it. Otherwise, it may be stored twice.
+//     again if the broker certainly did not store it. Otherwise, it might be stored twice.
 package recordbatch

@@ -18,7 +18,7 @@ import (
 // unpacker reads and decompresses the records of a batch, up to MaxUnpacked bytes.
 type unpacker struct {
 	from io.Reader
-	left int // bytes that may still follow
+	left int // bytes that can still follow
 	pool *sync.Pool
 }
 
@@ -102,7 +102,7 @@ var (
 	unlz4s  = sync.Pool{New: func() any { return lz4Reader{lz4.NewReader(nil)} }}
 	// RFC 8878 (3.1.1.1.2) recommends that decoders support windows of at least 8 MiB. The default
 	// of Java producers is 2 MiB. With a concurrency of 1, a decoder runs no goroutine, so
-	// the pool may drop it without closing it.
+	// the pool can drop it without closing it.
 	unzstds = sync.Pool{New: func() any {
 		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 			zstd.WithDecoderMaxWindow(8<<20), zstd.WithDecoderMaxMemory(MaxUnpacked))

@@ -20,15 +20,15 @@ const (
 	Lost                 // yield the zero value, because the bus has lost the event
 )
 
-// Take returns what an entry says about the last event of an object. A zero entry means that the
-// entry was removed. last is the position of the object's last event as the session knows it, or 0
-// if there is none. If the entry is for an earlier event than the last one, Take returns that event: the
-// last event was acknowledged after the load began, and the caller may not know of it yet. A caller that had
-// the state of the earlier event and the position of the last one would publish the last event again.
-// Otherwise, Take returns last as the position if it is not 0, whoever wrote the entry.
+// Take returns what an entry says about the last event of an object. A zero entry means that the entry was
+// removed. last is the position of the object's last event as the session knows it, or 0 if there is none. If
+// the entry is for an earlier event than the last one, Take returns that event: the last event was
+// acknowledged after the load began, and the caller might not know of it yet. A caller that had the state of
+// the earlier event and the position of the last one would publish the last event again. Otherwise, Take
+// returns last as the position if it is not 0, whoever wrote the entry.
 //
-// Take treats an entry of a topic that is not open like a removed entry. The topic may have opened
-// after the load began. In that case, last is the position of an event that the bus has.
+// Take treats an entry of a topic that is not open like a removed entry. The topic might have
+// opened after the load began. In that case, last is the position of an event that the bus has.
 func (b Bounds) Take(e record.Entry, last uint64) (event.Acked, Outcome) {
 	_, open := b[e.Topic]
 	isRemoved := e == record.Entry{} || b != nil && !open

@@ -39,7 +39,7 @@ func (d *Doubts) isHome(position uint64) bool {
 // the position of the object's last event, or 0 if there is none.
 //
 // An entry is also in doubt if its object has no event, or an event that is recorded in another
-// partition. Another writer wrote such an entry, and a takeover may have trusted it.
+// partition. Another writer wrote such an entry, and a takeover might have trusted it.
 func (d *Doubts) Read(offset int64, key string, c record.Checkpoint, isForeign bool, last uint64) bool {
 	_, known := d.Topics[c.Entry.Topic]
 	isStray := known && c.Entry.Type == "" && !d.isHome(last)

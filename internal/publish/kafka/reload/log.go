@@ -20,7 +20,7 @@ type Log struct {
 	Marker     record.Entry // the session's marker
 
 	Last Lookup // the last record that the session wrote, at offset Next-1
-	// Replaceable means that compaction may have removed the last record: it has no value, or the
+	// Replaceable means that compaction might have removed the last record: it has no value, or the
 	// session has stored more records since.
 	Replaceable bool
 	AtMarker    Lookup
@@ -41,8 +41,8 @@ const (
 )
 
 // Verdict checks that the log still holds the last record that the session wrote to it, and the
-// session's marker. Both checks are necessary. If the log was recreated, the session may have
-// written the record to the new log. If the log lost its end, the marker may precede the lost part.
+// session's marker. Both checks are necessary. If the log was recreated, the session might have
+// written the record to the new log. If the log lost its end, the marker might precede the lost part.
 //
 // Compaction removes the marker, which has no value, after delete.retention.ms. That time is rarely
 // shorter than a session. The next session writes another marker.

@@ -40,7 +40,7 @@ func (s *Sender) send(ctx context.Context, items []*Item, batch *recordbatch.Bat
 			s.stored(items, batch.Len(), base)
 			return
 		}
-		s.buffer = nil // not reused, because the failed attempt may still be reading it
+		s.buffer = nil // not reused, because the failed attempt might still be reading it
 		if ctx.Err() != nil {
 			complete(items, 0, context.Cause(ctx))
 			return

@@ -101,8 +101,8 @@ func (s *Sender) RecordMarker(unread int64) {
 }
 
 // TakeForeign is like TakeUnread, but returns only offsets of other writers. While a batch is in
-// flight, it leaves all offsets after the last known record to the next load, because the batch can
-// be stored there.
+// flight, it leaves all offsets after the last known record to the next load, because the brokers
+// might already have stored the batch there.
 func (s *Sender) TakeForeign(end int64) Spans {
 	if s.since.Load() != 0 {
 		end = 0

@@ -57,7 +57,7 @@ func (s *Reader) Claim(ctx context.Context) (event.Claim, error) {
 	return ClaimOf(last), nil
 }
 
-// hasLostClaim reports whether the event topic has lost a recorded claim. Compaction may have
+// hasLostClaim reports whether the event topic has lost a recorded claim. Compaction might have
 // removed the record of a claim without a value. If that record is missing, the claim counts as
 // lost only if the log ends at or before the record's offset.
 func (s *Reader) hasLostClaim(ctx context.Context, c takeover.Keyed) (bool, error) {

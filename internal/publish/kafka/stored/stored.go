@@ -49,7 +49,7 @@ func (s *Reader) ReadCounted(ctx context.Context, c *longwork.Counter, topic str
 		return each(r)
 	})
 	if err == nil {
-		c.Add(max(0, to-next)) // the last offsets may belong to compacted or control records
+		c.Add(max(0, to-next)) // the last offsets might belong to compacted or control records
 	}
 	return err
 }

@@ -48,7 +48,7 @@ func (c *Checkpoint) Read(partition int, offset int64, key string, r record.Chec
 	case record.OfEvent, record.Removed:
 		c.parts[partition].read(offset, key, r.Entry)
 	case record.Ignored:
-		// An invalid record may have replaced an entry. In that case, the takeover finds the event
+		// An invalid record might have replaced an entry. In that case, the takeover finds the event
 		// in the event topic, or the forwarder publishes it again.
 	}
 }
@@ -133,8 +133,8 @@ func (p *part) read(offset int64, key string, e record.Entry) {
 // isState reports whether an entry describes an existing object.
 func isState(e record.Entry) bool { return e != (record.Entry{}) && e.Type == "" && !e.Deleted }
 
-// isErasedBy reports whether other, the object's next entry, erased e. It did if it is for the same
-// partition, and describes neither the event of e nor a later event.
+// isErasedBy reports whether other, the object's next entry, erased e. This is the case if other is
+// for the same partition, and describes neither the event of e nor a later event.
 func (e erasedEntry) isErasedBy(other record.Entry) bool {
 	return other.Topic == e.Topic && other.Partition == e.Partition &&
 		(other.Offset < e.Offset || other.Offset == e.Offset && !other.IsSameEvent(e.Entry))

@@ -8,7 +8,7 @@ type Record struct {
 	Offset int64
 	Key    string
 	Entry  record.Entry // zero for a tombstone that identifies no removal
-	Valid  bool         // whether a forwarder may have written the record
+	Valid  bool         // whether a forwarder might have written the record
 	Time   int64        // in seconds since 1970
 }
 
@@ -16,7 +16,7 @@ type Record struct {
 type Read struct {
 	From, To int64
 	// Key, if set, is the key of a record to look up. Then the range is one offset, at which the log
-	// may have no record.
+	// might have no record.
 	Key string
 	// Reason says why the partition is read from its start.
 	Reason Reason
@@ -74,14 +74,13 @@ func (r Keyed) readUpTo(recorded int64) int64 {
 // marker entry comes after the entries of all records before the marker. So a checkpoint partition
 // that lost its end still has every entry up to the highest offset in it.
 //
-// Brokers can also lose the end of an event log: when an out-of-sync replica becomes leader, after a
-// power loss, or when a disk is restored from a copy. Another writer may have written there since.
-// So Next asks for two records: the marker of the previous writer, and the record with the highest
-// recorded offset if that follows the marker. If both records still match the checkpoint, nothing
-// below them is lost: after a loss, the brokers reject further records from a writer, unless they
-// also lost that writer's marker. Compaction can remove the marker. It can also remove the other
-// record, but only if a later record has the same key. Then the rest of the log contains that later
-// record.
+// Brokers can also lose the end of an event log: when an out-of-sync replica becomes leader, after a power
+// loss, or when a disk is restored from a copy. Another writer might have written there since. So Next asks
+// for two records: the marker of the previous writer, and the record with the highest recorded offset if this
+// record follows the marker. If both records still match the checkpoint, nothing below them is lost: after a
+// loss, the brokers reject further records from a writer, unless they also lost that writer's marker.
+// Compaction can remove the marker. It can also remove the other record, but only if a later record has the
+// same key. Then the rest of the log contains that later record.
 //
 // If the entries do not match the log, Next asks for the whole log.
 type Partition struct {

@@ -20,15 +20,16 @@ func Home(partition, records int) int { return partition % records }
 type placement struct{ number, partition int }
 
 // maxMisplaced is the number of records in a wrong partition that spreadOf ignores if the number of
-// partitions in use isn't recorded. In that case, the topic may be new, and another writer may have
-// written these records. That writer must not reduce the number of partitions in use.
+// partitions in use isn't recorded. In that case, the topic might be new, and another writer might have
+// written these records. That writer must not be able to reduce the number of partitions in use.
 const maxMisplaced = 8
 
 // spreadOf returns the number of partitions in use.
 //
 // partitions is the current number of partitions. By default, the result is the lower of recorded
-// and partitions, or partitions if recorded is 0. Another n replaces the default only if it fits
-// more of the records: at least one more, or at least maxMisplaced+1 more if recorded is 0.
+// and partitions, or partitions if recorded is 0. A number n fits a record if the record is in the
+// partition that n selects. Another n replaces the default only if n fits more of the records: at
+// least one more, or at least maxMisplaced+1 more if recorded is 0.
 func spreadOf(recorded, partitions int, all []placement) int {
 	best, few := partitions, maxMisplaced
 	if recorded > 0 {

@@ -112,7 +112,7 @@ func (t *Topic) has(partition int, key string) bool {
 }
 
 // isLost reports whether the topic no longer holds any record of a recorded key. A claim without a
-// value does not count as lost if compaction may have removed its record, because the entry names
+// value does not count as lost if compaction might have removed its record, because the entry names
 // the owner.
 func (t *Topic) isLost(key string, e record.Entry) bool {
 	if e.Type == event.ClusterClaimed && e.NoValue && e.Partition < len(t.parts) && e.Offset < t.parts[e.Partition].marker.Offset {

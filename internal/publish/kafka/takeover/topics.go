@@ -27,7 +27,7 @@ const (
 	Take     Use = iota // the session writes its markers to the topic and reads it
 	Ignore              // the takeover does not use the topic: it is empty, hidden, or another user's
 	SetAside            // the session removes the topic's entries, and a later session reads it from its start
-	Recheck             // it may be an event topic: look again later
+	Recheck             // it might be an event topic: look again later
 	Fail                // an event topic can't be read now, so the takeover fails
 )
 

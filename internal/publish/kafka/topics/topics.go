@@ -57,7 +57,7 @@ func New(client *broker.Client, read *stored.Reader, c Config) *Topics {
 // template is an event topic if the checkpoint topic names it, or if its first record is a Kuberelay
 // event.
 //
-// unseen contains the topics that may be event topics but currently cannot be inspected. The value
+// unseen contains the topics that might be event topics but currently cannot be inspected. The value
 // is true if the checkpoint topic names the topic.
 func (t *Topics) Discover(ctx context.Context, recorded *takeover.Checkpoint) (topics []broker.Topic, unseen map[string]bool, err error) {
 	if !t.Template.isPerResource() {

@@ -14,7 +14,7 @@ const (
 	attributePrefix   = "ce-"
 	statePrefix       = "kuberelay-"
 	contentTypeHeader = "content-type"
-	structuredType    = "application/cloudevents" // a prefix: "+json" or ";charset=..." may follow
+	structuredType    = "application/cloudevents" // a prefix: "+json" or ";charset=..." might follow
 
 	// A key-value bucket that mirrors the stream has no key for a message with this header
 	// (ADR-8).

@@ -55,7 +55,7 @@ func (s *subscription) locate(ctx context.Context) error {
 }
 
 // lastPosition returns the position of the last message that matches a filter. It asks the stream
-// leader, because the consumer's replica may be behind the leader.
+// leader, because the consumer's replica might be behind the leader.
 func (s *subscription) lastPosition(ctx context.Context) (last uint64, err error) {
 	for _, filter := range s.opts.Filters {
 		position, err := s.b.conn.LastPosition(ctx, filter)
@@ -67,7 +67,7 @@ func (s *subscription) lastPosition(ctx context.Context) (last uint64, err error
 	return last, nil
 }
 
-// idle is called when the consumer has no message to deliver. The subscription may wait for messages that
+// idle is called when the consumer has no message to deliver. The subscription might wait for messages that
 // were removed from the stream, for example by a purge. So idle asks the stream leader whether a message
 // is left, unless the subscription waits only for new messages. done reports whether the snapshot of the
 // last messages is complete, or CaughtUp failed.
@@ -78,7 +78,7 @@ func (s *subscription) idle(ctx context.Context, last bool) (done bool, err erro
 	ctx, cancel := context.WithTimeout(ctx, s.b.conn.Opts.AckTimeout)
 	defer cancel()
 	switch end, err := s.lastPosition(ctx); {
-	case err != nil || end > s.seen: // the consumer's replica may be behind the leader
+	case err != nil || end > s.seen: // the consumer's replica might be behind the leader
 		return false, err
 	case last:
 		s.until = s.seen

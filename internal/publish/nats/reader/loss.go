@@ -28,7 +28,7 @@ type bounds struct {
 }
 
 // observe records the state of the stream in a response. It returns the number of losses so far, and
-// a channel that is closed at the next loss. It ignores a response whose state may be older than the
+// a channel that is closed at the next loss. It ignores a response whose state might be older than the
 // recorded one: several requests can be in flight, and the server sets the time of a response after
 // it has read the state.
 func (l *losses) observe(info *jetstream.StreamInfo, asked, answered time.Time) (count uint64, changed <-chan struct{}) {
@@ -52,7 +52,7 @@ func (l *losses) observe(info *jetstream.StreamInfo, asked, answered time.Time) 
 	return l.count, l.changed
 }
 
-// lost reports whether a subscription that has read the stream up to b may have missed messages.
+// lost reports whether a subscription that has read the stream up to b might have missed messages.
 func (b bounds) lost(info *jetstream.StreamInfo, at time.Time) bool {
 	return lost(b.created, b.last, info) || at.Round(0).Sub(b.at) > publish.MaxAway
 }

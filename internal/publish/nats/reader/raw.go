@@ -18,7 +18,7 @@ func (b *Bus) SubscribeRaw(ctx context.Context, o publish.SubscribeOptions, yiel
 	return s.run(ctx)
 }
 
-// LoadRaw yields the last message of each subject that matches the filter. A message may lack its
+// LoadRaw yields the last message of each subject that matches the filter. A message might lack its
 // data. If LoadRaw yields a subject more than once, the last call counts. LoadRaw returns an error
 // of yield unchanged.
 func (b *Bus) LoadRaw(ctx context.Context, filter string, yield func(*Raw) error) error {

@@ -62,7 +62,7 @@ func (b *Bus) Close() error {
 	return nil
 }
 
-// Subjects returns the subjects that have messages in the stream, each once. It may or may not return
+// Subjects returns the subjects that have messages in the stream, each once. It might or might not return
 // a subject whose first message is stored during the call, or whose last message is removed. It reads
 // no messages.
 func (b *Bus) Subjects(ctx context.Context) (subjects []string, err error) {

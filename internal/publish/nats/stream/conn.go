@@ -129,8 +129,9 @@ func (c *Conn) concerns(err error) bool {
 // IsClosing reports whether Stop or Close was called.
 func (c *Conn) IsClosing() bool { return c.working.Err() != nil }
 
-// untilStop returns a context that also ends when Stop is called. Without it, requests in progress
-// on a shared connection would continue, because that connection stays open for the other Conns.
+// untilStop returns a context that also ends when Stop is called. With ctx alone, requests in
+// progress on a shared connection would continue after Stop, because that connection stays open for
+// the other Conns.
 func (c *Conn) untilStop(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.working, cancel)

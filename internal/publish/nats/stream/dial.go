@@ -102,7 +102,7 @@ func (l *link) Servers() string {
 	return strings.Join(redacted, ",")
 }
 
-// redact removes everything from a URL that may be a credential.
+// redact removes everything from a URL that might be a credential.
 func redact(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {

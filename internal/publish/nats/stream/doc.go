@@ -7,7 +7,7 @@
 //   - It retries an unreachable server forever. If a server stops responding, Ready returns an
 //     error within 10 s.
 //   - It reads single messages, and the end of the stream, from the stream leader, because a
-//     follower may be behind.
+//     follower might be behind.
 //   - It replaces a connection whose credential files changed, as soon as the server accepts the
 //     new credentials.
 //   - Conns that share a connection ([Shared]) wait for one another only in two cases: while the
@@ -15,5 +15,5 @@
 //     leaves the connection to the others.
 //   - Logs and errors contain no message contents and no credentials.
 //
-// The package itself stores no messages and does not change the stream. [Hooks.Check] may create it.
+// The package itself stores no messages and does not change the stream. [Hooks.Check] can create it.
 package stream

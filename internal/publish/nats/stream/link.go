@@ -160,7 +160,7 @@ func (l *link) connection() []natsgo.Option {
 		natsgo.MaxReconnects(-1),
 		natsgo.ReconnectWait(reconnectEvery),
 		natsgo.ReconnectBufSize(-1),              // never buffer a publish for a later connection
-		natsgo.IgnoreAuthErrorAbort(),            // rotated credentials may arrive a moment later
+		natsgo.IgnoreAuthErrorAbort(),            // rotated credentials might arrive a moment later
 		natsgo.PingInterval(pingEvery),           // detects a server that disappears silently
 		natsgo.MaxPingsOutstanding(maxPings),     // the server has maxPings+1 intervals to respond
 		natsgo.FlusherTimeout(l.opts.AckTimeout), // bounds a blocked write

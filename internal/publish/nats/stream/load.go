@@ -24,15 +24,15 @@ const (
 	forgetTimeout    = time.Second
 )
 
-// Load calls take with the last message of each subject that matches the filter. A message may lack
+// Load calls take with the last message of each subject that matches the filter. A message might lack
 // its data. If purged is not nil, Load also calls purged with each subject that it has passed to take
 // and for which the leader then has no message. Load returns the number of messages that the consumer
 // delivered. An error of take or purged ends the load.
 //
-// If the stream leader holds messages of a subject during the whole load, Load calls take with the
-// subject's last message as of the start, or with a later one. It does not call purged with the
-// subject. Load may call take again, with a later message. If the connection breaks or a message is
-// lost in transit, Load returns an error. It never ends early without an error.
+// If the stream leader holds messages of a subject during the whole load, Load calls take with the subject's
+// last message as of the start, or with a later one. It does not call purged with the subject. Load can call
+// take again, with a later message. If the connection breaks or a message is lost in transit, Load returns an
+// error. It never ends early without an error.
 //
 // The messages come from the replica that is the leader when Load starts, because a follower can be
 // behind. A follower can also permanently hold other messages at the same sequence numbers. This
@@ -173,7 +173,7 @@ func (l *loading) receive(msg *Message, meta *natsgo.MsgMetadata) (pending uint6
 }
 
 // left asks the server for the number of pending messages after a timeout, because pending messages
-// may have been purged.
+// might have been purged.
 func (l *loading) left(ctx context.Context) (pending uint64, err error) {
 	info, err := l.consumer.Info(ctx)
 	if err != nil {
@@ -194,7 +194,7 @@ func (l *loading) left(ctx context.Context) (pending uint64, err error) {
 //   - nats-server 2.15 removes a message from its list of last messages before it looks for a
 //     receiver. It drops the message if it finds none, for example during a reconnect
 //     (consumer.go, getNextMsg and loopAndGatherMsgs). The message numbers do not reveal the loss.
-//   - A message that is deleted from the stream before its delivery may count as pending forever.
+//   - A message that is deleted from the stream before its delivery might count as pending forever.
 //
 // The list has every subject that exists during the whole load, so readMissing finds every message
 // that the consumer did not return. But a subject that is not in the list can still exist, if it was

@@ -24,7 +24,7 @@ func (c *Conn) FindStream(ctx context.Context) (*jetstream.StreamInfo, error) {
 	return s.CachedInfo(), nil
 }
 
-// LeaderError returns an error if the stream has no leader. In that case, any replica may have
+// LeaderError returns an error if the stream has no leader. In that case, any replica might have
 // responded, from its own data.
 func LeaderError(info *jetstream.StreamInfo) error {
 	if info.Cluster != nil && info.Cluster.Leader == "" {
@@ -42,7 +42,7 @@ func (c *Conn) Failure(err error) error {
 	}
 	noJetStream := errors.Is(err, natsgo.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled)
 	switch {
-	case noJetStream && c.Opts.Domain != "": // not permanent, because the leaf node may connect to its hub later
+	case noJetStream && c.Opts.Domain != "": // not permanent, because the leaf node might connect to its hub later
 		return fmt.Errorf("no server of the JetStream domain %q (KUBERELAY_NATS_JETSTREAM_DOMAIN) responds: the leaf node is not connected to the domain, or the domain has another name: %w", c.Opts.Domain, err)
 	case noJetStream ||
 		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):

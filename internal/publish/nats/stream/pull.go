@@ -49,7 +49,7 @@ type Puller struct {
 	subject    string // the subject that requests are published to
 	request    []byte
 	batch      int
-	pending    int    // messages that the server may still send for the requests so far
+	pending    int    // messages that the server might still send for the requests so far
 	reconnects uint64 // number of reconnects at the last request; a disconnect ends all requests
 }
 

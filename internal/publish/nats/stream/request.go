@@ -60,9 +60,9 @@ func (c *Conn) GetMessage(ctx context.Context, request []byte) (*Message, error)
 const pageTimeout = 30 * time.Second
 
 // Subjects calls found once with each subject that matches the filter and has messages on the
-// stream leader during the whole call. It may or may not call found with a subject whose first
+// stream leader during the whole call. It might or might not call found with a subject whose first
 // message is stored meanwhile, or whose last message is removed. It reads no messages. Each request
-// has its own timeout, and their number is limited. An error means that the list may be incomplete.
+// has its own timeout, and their number is limited. An error means that the list might be incomplete.
 //
 // [jetstream.WithSubjectFilter] is not sufficient: if subjects are added or removed between two pages,
 // the JetStream client misses a subject or never returns. See [paging.Read].

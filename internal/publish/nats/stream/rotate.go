@@ -17,12 +17,12 @@ type rotation struct {
 	files *credential.Watcher
 
 	mu    sync.Mutex // held while a change is processed
-	stale bool       // the connection may be older than the files
+	stale bool       // the connection might be older than the files
 }
 
 // CheckFiles reconnects if a file changed. Without the reconnect, the server would accept the old
 // credentials for the lifetime of the connection, because it checks credentials only at connect. If
-// the server rejects the new credentials, the connection stays: the server may learn about them
+// the server rejects the new credentials, the connection stays: the server might learn about them
 // later, or the other files might not be written yet.
 func (l *link) CheckFiles(ctx context.Context) {
 	r := &l.rotation
@@ -31,7 +31,7 @@ func (l *link) CheckFiles(ctx context.Context) {
 	if r.files.Changed() {
 		r.stale = true
 	}
-	if !r.stale || !l.NC.IsConnected() { // a connect in progress may have read the old files
+	if !r.stale || !l.NC.IsConnected() { // a connect in progress might have read the old files
 		return
 	}
 	if err := l.tryCredentials(); errors.Is(err, ErrMisconfigured) {

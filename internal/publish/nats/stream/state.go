@@ -123,7 +123,7 @@ func (c *Conn) Ready() error {
 
 // PossibleLosses returns the sum of three counts: the different streams that this Conn found or
 // created, the connections that it lost, and the leader elections that it noticed. If the sum grows
-// after Connect, the stream may have lost messages. For example, somebody deleted the stream and a
+// after Connect, the stream might have lost messages. For example, somebody deleted the stream and a
 // forwarder created it again, the server crashed, or the new leader lacks messages that the
 // previous one acknowledged.
 func (s *state) PossibleLosses() uint64 {

@@ -21,7 +21,7 @@ type Page struct {
 const spareRequests = 50
 
 // Read fetches pages and calls found once with each subject that is in the list during the whole
-// call. It may or may not call found with a subject that is added or removed meanwhile. If the list
+// call. It might or might not call found with a subject that is added or removed meanwhile. If the list
 // changes too fast for the limited number of requests, Read returns an error.
 //
 // An offset alone is not sufficient. If a subject before the offset is removed, later subjects move to
