@@ -46,7 +46,7 @@ func (s *Set) namespaceChanged(namespace string) {
 		}
 		if !s.namespaces.Selects(namespace) && w.informer(w.resource.Key(namespace, "")) == nil {
 			// The namespace lost its label before its informer started, or while access was denied. A
-			// comparison might wait for that informer.
+			// comparison might have waited for that informer, so request another one.
 			s.config.Compare(w.groupResource())
 		}
 	})

@@ -34,8 +34,8 @@ type Document struct {
 	// Instance is the name of this forwarder among the candidates for the lease. It is absent
 	// without leader election.
 	Instance string `json:"instance,omitempty"`
-	// WaitingFor is [ForCluster] or [ForBus] while a term waits for the cluster or the bus before
-	// it begins. Waiting is the reason.
+	// WaitingFor is [ForCluster] or [ForBus] while the forwarder cannot start, or cannot begin a term,
+	// without the cluster or the bus. Waiting is the reason.
 	WaitingFor   string     `json:"waitingFor,omitempty"`
 	Waiting      string     `json:"waiting,omitempty"`
 	WaitingSince *time.Time `json:"waitingSince,omitempty"`

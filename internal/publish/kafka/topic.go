@@ -125,8 +125,8 @@ func (s *session) opened() []*topic {
 	return all
 }
 
-// unknownEvery is the number of probes between two inspections of the unseen topics that the
-// checkpoint topic does not name. These are probably not Kuberelay's.
+// unknownEvery is the number of probes between two inspections of the unseen topics that the checkpoint topic
+// does not name. These topics are probably not Kuberelay's, so the inspections are rare.
 const unknownEvery = 60
 
 // openUnseen starts to open the unseen topics that are now visible, and forgets those that are not

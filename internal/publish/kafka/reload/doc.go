@@ -1,6 +1,6 @@
 // Package reload makes the decisions of a load during a session: whether the topics still hold what
 // the session wrote, what a checkpoint entry tells the caller, and what to do about the records of
-// other writers. Package takeover makes those of a new session.
+// other writers. Package takeover makes the decisions of a new session.
 //
 // Like takeover, it performs no I/O and uses no clock, goroutines, or locks. The caller passes in
 // what it read, and the package returns what to read next, what is known, and whether the session
