@@ -122,8 +122,8 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 	return time.Duration(1<<63 - 1)
 }
 
-// replace changes the informers of a resource. It holds w.abandoning, so that [Set.Point] does not combine the new
-// number of the selection with the former informers.
+// replace changes the informers of a resource. It holds w.abandoning, so that [Set.Point] never combines the
+// new selection number with the former informers.
 func (s *Set) replace(w *watched, surplus, starting []*informer) {
 	if len(surplus)+len(starting) == 0 {
 		return
