@@ -22,6 +22,7 @@ var (
 
 func (p *process) onAdd(object int, o *event.Object, initial bool) {
 	k := keyOf(object)
+	delete(p.reflector.gone, string(o.UID)) // the object is back
 	if o.Unselected || !p.selects(k) {
 		if !o.Unselected {
 			p.ledger.ForgetObject(k, string(o.UID))
@@ -33,7 +34,6 @@ func (p *process) onAdd(object int, o *event.Object, initial bool) {
 		p.ledger.ForgetObject(k, string(o.UID))
 		return
 	}
-	delete(p.reflector.gone, string(o.UID)) // the object is back in the selection
 	cause := event.CauseWatch
 	if initial {
 		cause = event.CauseReconcile

@@ -24,7 +24,7 @@ var planted = []string{
 var plantedInTakeover = []string{"only-what-survived", "trust-any-record", "trust-checkpoint"}
 
 // foundOnKafka lists the bugs in the bugs directory that the simulator finds sooner on Kafka.
-var foundOnKafka = []string{"handler-behind-comparison", "load-keeps-attempts", "removal-is-foreign", "removal-is-not-attempted"}
+var foundOnKafka = []string{"handler-behind-comparison", "removal-is-foreign", "removal-is-not-attempted"}
 
 // TestPlantedBugs_Slow verifies that the simulator finds each planted bug, and logs how many histories it
 // needs. The bugs directory contains bugs that the simulator once found in the forwarder, and bugs
