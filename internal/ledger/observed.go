@@ -180,9 +180,14 @@ func (l *Ledger) ForgetObject(key event.Key, uid string) {
 }
 
 // ForgetOthers forgets the tombstones of a key whose UIDs the bus cannot show. The caller has found that the
-// object with the last event stays on the bus, so no event of the key follows.
+// object with the last event stays on the bus, so no event of the key follows. If the last known event is a
+// removal, a publish can be in flight, so ForgetOthers keeps the tombstones.
 func (l *Ledger) ForgetOthers(key event.Key) {
-	l.changeDirty(key, func(_ *table, r *record) { r.dropUnshown(r.acked(), r.others().attempts) })
+	l.changeDirty(key, func(_ *table, r *record) {
+		if is := r.acked(); is.Live() {
+			r.dropUnshown(is, r.others().attempts)
+		}
+	})
 }
 
 // Forget forgets all reports about the matching keys, including their tombstones.
@@ -204,8 +209,6 @@ func (l *Ledger) ForgetBefore(at time.Time) {
 		l.moveSince(d, max(d.since, at.Unix()))
 	})
 }
-
-func all(event.Key) bool { return true }
 
 // Dirty returns the dirty keys.
 func (l *Ledger) Dirty() (keys []event.Key) {

@@ -430,15 +430,20 @@ func TestAConfirmedTombstone(t *testing.T) {
 func TestForgetOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		gone, attempt string // UIDs
+		removed       bool   // the last known event is a removal
 		dirty         bool
 	}{
 		"another object":            {gone: "B"},
+		"after a removal":           {gone: "B", removed: true, dirty: true}, // the publish of B can be in flight
 		"the object on the bus":     {gone: "A", dirty: true},
 		"an unacknowledged publish": {gone: "B", attempt: "B", dirty: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newLedger()
 			d.term.Put(testKey, at(live("A", "5"), 7))
+			if c.removed {
+				d.term.Put(testKey, at(deleted("A", "5"), 7))
+			}
 			if c.attempt != "" {
 				d.term.Unanswered(testKey, at(live("A", "5"), 7), message(c.attempt, "9"), nil, wanted)
 			}

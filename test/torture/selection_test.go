@@ -44,6 +44,9 @@ func (c *streamCheck) ids(m harness.Received) []string {
 		return []string{usual, selected} // the forwarder may have purged the earlier events
 	case again && last.Kind() == "deselected", again && gone(last) && epoch(last) == epoch(m):
 		return []string{selected}
+	case last.Kind() == "deselected" && last.Attributes["uid"] == uid && c.world.twoNodes():
+		// A forwarder adopts the removal of the other one with the last version that it knows.
+		return []string{usual, selected}
 	}
 	return []string{usual}
 }
