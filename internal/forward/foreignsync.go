@@ -30,11 +30,16 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 		done(false, err)
 		return
 	}
+	ours := f.Ledger.IsAttempt(key, shown.Acked)
+	if f.Ledger.Get(key) != acked { // a load has recognized the event meanwhile, and forgotten the attempts
+		done(true, nil)
+		return
+	}
 	reported := f.Informers.Reported(key) // read before the view, so that the view has every change up to this version
 	view := f.Informers.Lookup(key)
 	view.Reported = reported
 	view.Waited = f.Now().Sub(view.Outlived.At) > unseenLimit
-	adopt, c, reason := ledger.DecideForeign(key, view, acked, shown, f.Ledger.IsAttempt(key, shown.Acked))
+	adopt, c, reason := ledger.DecideForeign(key, view, acked, shown, ours)
 	f.metrics.decisions.WithLabelValues(string(reason)).Inc()
 	switch {
 	case adopt != nil:

@@ -233,3 +233,22 @@ func TestLoadDuringAReadDecidesAgain(t *testing.T) {
 		t.Errorf("again %t, error %v, %d publishes, the entry is %+v", again, err, len(b.sent), b.acked)
 	}
 }
+
+// TestLoadDuringAReadOfAForeignEventDecidesAgain verifies that Sync decides again if a load recognizes a
+// foreign event as a removal of this forwarder while the event is read. In an earlier version, Sync repaired
+// the removal with an earlier state of the object (found by the simulator).
+func TestLoadDuringAReadOfAForeignEventDecidesAgain(t *testing.T) {
+	foreign := at(live("A", "9"), 50)
+	foreign.Foreign = true
+	b := &bench{view: view(object("A", "9")), acked: foreign}
+	b.view.Outlived.Position = foreign.Position
+	f := b.forwarder()
+	removal := at(event.Acked{UID: "A", ResourceVersion: "10", Deleted: true, Deselected: true}, 50)
+	f.History = historyFunc(func(context.Context) (*event.Object, error) {
+		b.acked = removal
+		return object("A", "10"), nil
+	})
+	if again, err := syncOnce(t, f); !again || err != nil || len(b.sent) != 0 || b.acked != removal {
+		t.Errorf("again %t, error %v, %d publishes, the entry is %+v", again, err, len(b.sent), b.acked)
+	}
+}
