@@ -54,7 +54,7 @@ func TestPlantedBugs_Slow(t *testing.T) {
 			if slices.Contains(plantedInTakeover, bug) || slices.Contains(foundOnKafka, bug) {
 				sink = Kafka
 			}
-			out, err := exec.CommandContext(t.Context(), file, "-sink", string(sink), "-seeds", "200000", "-story=false").CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), file, "-sink", string(sink), "-seeds", "60000", "-story=false").CombinedOutput()
 			_, found, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 			if err == nil || !regexp.MustCompile(`^seed \d+ fails, after \d+ histories( \(it follows the story [a-z-]+\))?: `).MatchString(found) {
 				t.Errorf("no history breaks a rule: %v\n%s", err, out)
