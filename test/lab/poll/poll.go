@@ -39,10 +39,11 @@ func Until(ctx context.Context, limit time.Duration, what string, try func(conte
 	}
 }
 
-// Try repeats try until it succeeds. After three minutes, it fails t with the last error.
+// Try repeats try until it succeeds. After three minutes, it fails t with the last error. A cleanup of t may
+// call Try, although the context of t has ended.
 func Try(t testing.TB, what string, try func(context.Context) error) {
 	t.Helper()
-	if err := Until(t.Context(), limit, what, try); err != nil {
+	if err := Until(context.WithoutCancel(t.Context()), limit, what, try); err != nil {
 		t.Fatal(err)
 	}
 }

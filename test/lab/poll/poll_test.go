@@ -52,3 +52,21 @@ func TestUntilKeepsTheReason(t *testing.T) {
 		}
 	})
 }
+
+// TestTryInACleanup verifies that Try repeats its function in a cleanup, where the context of the test has ended.
+func TestTryInACleanup(t *testing.T) {
+	calls := 0
+	t.Run("it cleans up", func(t *testing.T) {
+		t.Cleanup(func() {
+			Try(t, "the third call succeeds", func(ctx context.Context) error {
+				if calls++; calls < 3 {
+					return errors.New("not yet")
+				}
+				return ctx.Err()
+			})
+		})
+	})
+	if calls != 3 {
+		t.Errorf("%d calls", calls)
+	}
+}
