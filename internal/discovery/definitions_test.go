@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"path"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -80,7 +79,18 @@ func TestAnAPIServiceIsReplaced(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	config := &rest.Config{Host: server.URL}
+	_, redefined := watchDefinitions(t, server.URL)
+	for _, group := range []string{"example.com", "last.example.com"} {
+		if got := <-redefined; got != (Redefinition{Group: group, Version: "v1"}) {
+			t.Errorf("got %+v, want all of v1 of %s", got, group)
+		}
+	}
+}
+
+// watchDefinitions watches the definitions of an API server. It returns the redefinitions in a channel.
+func watchDefinitions(t *testing.T, host string) (*Definitions, <-chan Redefinition) {
+	t.Helper()
+	config := &rest.Config{Host: host}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
@@ -92,11 +102,7 @@ func TestAnAPIServiceIsReplaced(t *testing.T) {
 	redefined := make(chan Redefinition, 9)
 	d := Watcher{Dynamic: client, Streams: streams, Logger: slog.New(slog.DiscardHandler)}.WatchDefinitions(t.Context(), func(r Redefinition) { redefined <- r })
 	t.Cleanup(d.Wait)
-	for _, group := range []string{"example.com", "last.example.com"} {
-		if got := <-redefined; got != (Redefinition{Group: group, Version: "v1"}) {
-			t.Errorf("got %+v, want all of v1 of %s", got, group)
-		}
-	}
+	return d, redefined
 }
 
 // TestNotWatchedWhileTheConnectionIsRefused verifies that the definitions count as not watched while their watches
@@ -108,24 +114,18 @@ func TestNotWatchedWhileTheConnectionIsRefused(t *testing.T) {
 			_, _ = io.WriteString(w, `{"metadata":{"resourceVersion":"1"},"items":[]}`)
 			return
 		}
-		// A watch that ends without an event within a second is an error for client-go.
-		_, _ = io.WriteString(w, `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"2","annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n")
+		if q.URL.Query().Get("sendInitialEvents") != "" {
+			_, _ = io.WriteString(w, `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n")
+		}
+		_, _ = io.WriteString(w, `{"type":"ADDED","object":{"metadata":{"name":"v1.example.com","uid":"A","resourceVersion":"2"}}}`+"\n")
 		w.(http.Flusher).Flush()
 		<-q.Context().Done()
 	}))
-	config := &rest.Config{Host: server.URL}
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
+	d, redefined := watchDefinitions(t, server.URL)
+	for range 2 { // client-go reports a watch that ends early, unless the watch has received an event
+		<-redefined
 	}
-	streams, err := apistream.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := Watcher{Dynamic: client, Streams: streams, Logger: slog.New(slog.DiscardHandler)}.WatchDefinitions(t.Context(), func(Redefinition) {})
-	t.Cleanup(d.Wait)
 	poll.Holds(t, "watched", d.IsWatched)
-	time.Sleep(1100 * time.Millisecond)
 	_ = server.Listener.Close()
 	server.CloseClientConnections()
 	poll.Holds(t, "not watched", func() bool { return !d.IsWatched() })
