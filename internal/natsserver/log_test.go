@@ -11,6 +11,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/credential"
 	"github.com/kuberelay/kuberelay/internal/loglimit"
+	"github.com/kuberelay/kuberelay/test/lab/logtest"
 )
 
 // failed reports whether a line of a log counts as a failed write.
@@ -30,7 +31,7 @@ func failed(t *testing.T, log string) bool {
 // TestHostileNames verifies that a client cannot choose a name that makes the server restart.
 func TestHostileNames(t *testing.T) {
 	const text = "Filestore [KUBERELAY] Critical write error: no space"
-	var log buffer
+	var log logtest.Log
 	s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir(), Logger: slog.New(slog.NewJSONHandler(&log, nil))})
 	refused(t, s, nats.UserInfo(text, text), nats.Name(text))
 	got := log.String()
@@ -64,7 +65,7 @@ func TestFailingClients(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log buffer
+			var log logtest.Log
 			limited := loglimit.New(slog.NewTextHandler(&log, nil))
 			s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir(), Logger: slog.New(limited)})
 			for range attempts {

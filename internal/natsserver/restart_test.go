@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/kuberelay/kuberelay/test/lab/logtest"
 )
 
 // TestRestartAfterAFailedWrite verifies that the server accepts messages again after a failed write,
@@ -88,7 +90,7 @@ func TestRestartDelay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var log buffer
+		var log logtest.Log
 		s := &Server{
 			opts: Options{restartDelay: restartDelay, Logger: slog.New(slog.NewTextHandler(&log, nil)), Access: Access{TokenFile: "missing"}},
 			log:  &bridge{broken: make(chan struct{}, 1)}, down: make(chan struct{}), unlock: func() {}, ns: first,

@@ -1,7 +1,6 @@
 package natsserver
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -9,13 +8,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kuberelay/kuberelay/test/lab/logtest"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
@@ -156,7 +155,7 @@ func TestFailedStart(t *testing.T) {
 
 // TestLog verifies that the logger receives the server's messages at the chosen levels.
 func TestLog(t *testing.T) {
-	var log buffer
+	var log logtest.Log
 	s := start(t, Options{ListenAddr: "0.0.0.0:0", StoreDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	stop(t, s)
 	text := log.String()
@@ -166,21 +165,4 @@ func TestLog(t *testing.T) {
 	if strings.Contains(text, "level=INFO") {
 		t.Errorf("the log has notices of the server at level info:\n%s", text)
 	}
-}
-
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

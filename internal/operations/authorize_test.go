@@ -23,6 +23,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/logtest"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
@@ -38,7 +39,7 @@ func TestCallerGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var log buffer
+	var log logtest.Log
 	a := &Authorizer{Tokens: admin.AuthenticationV1().TokenReviews(), Now: time.Now, Log: slog.New(slog.NewTextHandler(&log, nil))}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -169,7 +170,7 @@ func (allowing) Create(_ context.Context, r *authorizationv1.SubjectAccessReview
 // and that the number of verdicts is limited. A failed review is not cached.
 func TestVerdictCache(t *testing.T) {
 	r, now := &reviewer{}, time.Now()
-	var log buffer
+	var log logtest.Log
 	a := &Authorizer{Tokens: r, Reviews: allowing{}, Now: func() time.Time { return now }, Log: slog.New(slog.NewTextHandler(&log, nil))}
 	ask := func(token, path string, want, reviews int) {
 		t.Helper()

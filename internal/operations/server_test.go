@@ -2,7 +2,6 @@ package operations
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +22,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/kuberelay/kuberelay/test/lab/logtest"
 )
 
 func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -235,7 +236,7 @@ func TestAFailingCollectorKeepsNothingElseBack(t *testing.T) {
 	good := prometheus.NewGauge(prometheus.GaugeOpts{Name: "good", Help: "Good."})
 	good.Set(7)
 	r.MustRegister(good)
-	var log buffer
+	var log logtest.Log
 	url := serve(t, Endpoints{Metrics: r, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	res, body := request(t, http.MethodGet, url+"/metrics")
 	if res.StatusCode != 200 || !strings.Contains(body, "\ngood 7\n") {
@@ -487,7 +488,7 @@ func TestAStuckRequestIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, stuck := newPipes(), make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
-		var log buffer
+		var log logtest.Log
 		ended := make(chan error, 1)
 		go func() {
 			ended <- (&Server{l}).Run(ctx, Endpoints{
@@ -535,24 +536,6 @@ func TestASlowHeaderIsCutOff(t *testing.T) {
 			t.Errorf("Run: %v", err)
 		}
 	})
-}
-
-// buffer is a [bytes.Buffer] for several goroutines.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // document returns the function of an endpoint that ignores the query.

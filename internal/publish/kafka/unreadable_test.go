@@ -3,9 +3,7 @@ package kafka
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -15,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/test/lab/logtest"
 )
 
 // TestATopicThatCannotBeRead verifies that a session records no marker for a topic that it cannot read,
@@ -56,8 +55,8 @@ func TestATakeoverThatCannotRead(t *testing.T) {
 	want := w.publishSome(b, "web-", 3)
 	crash(b)
 	refused := refuseReads(cluster, DefaultCheckpointTopic(w.opts.Topic), kerr.KafkaStorageError)
-	var log logged
-	w.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	var log logtest.Log
+	w.opts.Logger = log.Logger()
 	b = openBus(t, w.opts)
 	await(t, "the reason is known", func() error {
 		if err := b.Ready(); !errors.Is(err, kafkago.KafkaStorageError) || !strings.Contains(log.String(), "not writing to Kafka, retrying") {
@@ -68,24 +67,6 @@ func TestATakeoverThatCannotRead(t *testing.T) {
 	refused.Store(false)
 	w.ready(b)
 	w.wantLoaded(b, want)
-}
-
-// logged collects log output.
-type logged struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // refuseReads answers the reads of a topic with an error while the returned value is true.

@@ -14,6 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/logtest"
 	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
@@ -201,8 +202,8 @@ func (c *Client) awaitClosed(t *testing.T, former map[*conn]struct{}) {
 func TestFilesAreReadAgain(t *testing.T) {
 	s := newSecured(t)
 	t.Run("password", func(t *testing.T) {
-		log := new(lines)
-		c := s.sasl(t, login.ScramSHA256, func(o *Options) { o.Logger = log.logger() })
+		log := new(logtest.Log)
+		c := s.sasl(t, login.ScramSHA256, func(o *Options) { o.Logger = log.Logger() })
 		if err := s.produce(t, c); err != nil {
 			t.Fatal(err)
 		}

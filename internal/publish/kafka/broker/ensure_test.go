@@ -12,6 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/logtest"
 )
 
 // events returns the configuration of an event topic.
@@ -210,9 +211,9 @@ func TestMissingACLsAreNamed(t *testing.T) {
 	topic := kafkabrokertest.Topic(t, b, "secret", 1, map[string]string{"cleanup.policy": "compact"})
 	root := newClient(t, b.Addr())
 	put(t, root, topic, 0, record("a", "1"))
-	log := new(lines)
+	log := new(logtest.Log)
 	c := newClient(t, b.AddrOf(kafkabroker.SASLPlaintext), func(o *Options) {
-		o.SASLMechanism, o.User, o.PasswordFile, o.Logger = login.ScramSHA256, "alice", password, log.logger()
+		o.SASLMechanism, o.User, o.PasswordFile, o.Logger = login.ScramSHA256, "alice", password, log.Logger()
 	})
 	ctx := within(t)
 	acl := func(operation, resource, name string) []string {

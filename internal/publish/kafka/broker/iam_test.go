@@ -20,6 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
+	"github.com/kuberelay/kuberelay/test/lab/logtest"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
@@ -147,8 +148,8 @@ func TestIAM(t *testing.T) {
 	})
 	t.Run("refused by the brokers", func(t *testing.T) {
 		replaceFile(t, shared, writeFile(t, "wrong", "[default]\naws_access_key_id = AKID3\naws_secret_access_key = Wrong4Wrong4\n"))
-		log := &lines{}
-		_, err := a.client(t, func(o *Options) { o.Logger = log.logger() }).Topic(within(t), faulty)
+		log := &logtest.Log{}
+		_, err := a.client(t, func(o *Options) { o.Logger = log.Logger() }).Topic(within(t), faulty)
 		wantMisconfigured(t, err, failure.Denied, "rejected the AWS credentials", "eu-central-1", "kafka-cluster:Connect")
 		if text := fmt.Sprint(err) + log.String(); strings.Contains(text, "Wrong4") {
 			t.Errorf("the secret is in: %s", text)
